@@ -1,0 +1,50 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+TORCH := $(shell sed -n '/^torch==/p' constraints.txt)
+# One thread per process: two threads on a shared core are slower than one.
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: demo test test-slow lint bench docs clean
+
+demo: $(VENV)/.run
+	$(BIN)/gcfl demo
+
+test: lint
+	$(BIN)/python -m pytest -n 2 --durations 10
+
+test-slow: $(VENV)/.dev
+	$(BIN)/python -m pytest -m slow --durations 10
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.dev
+	$(BIN)/python benchmarks/population.py
+
+docs: $(VENV)/.docs
+	$(BIN)/mkdocs build --strict
+
+clean:
+	rm -rf $(VENV) site runs demo
+
+# torch first and alone, at its pinned version, so that nothing else can choose another build of it.
+$(VENV)/.run: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit("gcfl needs Python 3.11 or newer, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else 0'
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) $(TORCH)
+	$(PIP) --editable .
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.run
+	$(PIP) --editable '.[dev]'
+	touch $@
+
+$(VENV)/.docs: $(VENV)/.run
+	$(PIP) --editable '.[docs]'
+	touch $@

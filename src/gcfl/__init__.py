@@ -1,0 +1,31 @@
+"""gcfl: federated learning that survives bad data.
+
+import gcfl
+result = gcfl.run(method="gcfl", data="digits", clients=10, noise=0.4)
+result.accuracy, result.cost, result.folder
+gcfl.load(result.folder).predict(x)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+__all__ = ["GcflError", "Result", "__version__", "load", "resume", "run"]
+
+if TYPE_CHECKING:
+    from gcfl.api import Result, load, resume, run
+    from gcfl.errors import GcflError
+
+
+def __getattr__(name: str) -> Any:
+    """Import torch only when something is asked for, so that `gcfl --help` answers at once."""
+    if name == "GcflError":
+        from gcfl.errors import GcflError
+
+        return GcflError
+    if name in __all__:
+        from gcfl import api
+
+        return getattr(api, name)
+    raise AttributeError(f"module 'gcfl' has no attribute {name!r}")

@@ -1,0 +1,222 @@
+"""Runs from Python: `gcfl.run(...)`, `gcfl.resume(folder)`, `gcfl.load(folder)`."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, cast
+
+import numpy.typing as npt
+
+from gcfl import experiment as config
+from gcfl.data import Source, arrays
+from gcfl.engine import RunFolder, drive
+from gcfl.environment import describe
+from gcfl.errors import ConfigError, Interrupted, RunError
+from gcfl.experiment import Experiment
+from gcfl.files import locked
+from gcfl.prepare import Given, ModelGiven, Prepared, prepare
+from gcfl.summary import summarise, total_cost
+from gcfl.trained import TrainedModel, parcel, unpack
+from gcfl.types import Coreset, RoundRecord
+
+log = logging.getLogger("gcfl")
+DEFAULT_OUT = "runs"
+Size = int | float
+OnStart = Callable[[Experiment, RunFolder, int], None]
+OnRound = Callable[[RoundRecord], None]
+
+
+class Result:
+    """A run, read from its folder. Works on unfinished runs too, except for the model."""
+
+    def __init__(self, folder: Path, model: ModelGiven | None = None) -> None:
+        self._files = RunFolder.open(folder)
+        self._given = model
+        self.folder = folder
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """The resolved settings."""
+        return config.read_toml(self._files.config)
+
+    @property
+    def finished(self) -> bool:
+        return self._files.finished
+
+    @cached_property
+    def rounds(self) -> list[dict[str, Any]]:
+        """One record per round: accuracy, loss, samples, steps, bytes, seconds, coreset."""
+        return self._files.records()
+
+    @cached_property
+    def coresets(self) -> dict[int, dict[int, Coreset]]:
+        """By round, then client: which samples (rows of the data) were chosen, and their weights."""
+        return self._files.read_coresets()
+
+    @property
+    def cost(self) -> dict[str, Any]:
+        """Samples, steps, bytes and CPU-seconds over all rounds."""
+        return total_cost(self.rounds)
+
+    @property
+    def accuracy(self) -> float:
+        """On the test set, at the last round that was evaluated."""
+        scored = [record["accuracy"] for record in self.rounds if record["accuracy"] is not None]
+        if not scored:
+            raise RunError(f"{self.folder} has no evaluated round yet")
+        return float(scored[-1])
+
+    @cached_property
+    def model(self) -> TrainedModel:
+        """The trained model: `predict`, `predict_proba`, `module`."""
+        return unpack(*self._files.read_model(), self._given)
+
+    def predict(self, x: Any) -> npt.NDArray[Any]:
+        """Class names for raw inputs."""
+        return self.model.predict(x)
+
+    def __repr__(self) -> str:
+        return f"Result({str(self.folder)!r}, rounds={len(self.rounds)}, finished={self.finished})"
+
+
+def run(
+    method: str | None = None,
+    data: str | tuple[Any, Any] | Source | Mapping[str, Any] | None = None,
+    model: str | ModelGiven | Mapping[str, Any] | None = None,
+    *,
+    validation: tuple[Any, Any] | Size | None = None,
+    test: tuple[Any, Any] | Size | None = None,
+    classes: Sequence[str | int] | None = None,
+    config_file: str | os.PathLike[str] | None = None,
+    out: str | os.PathLike[str] = DEFAULT_OUT,
+    fresh: bool = False,
+    on_start: OnStart | None = None,
+    on_round: OnRound | None = None,
+    **settings: Any,
+) -> Result:
+    """Train, and return the result; the same call again continues or returns what is there.
+
+    data: a name of `gcfl list data`, or arrays (x, y). validation and test: arrays (x, y) of their own, or how much of
+    data to cut off for them. model: a name of `gcfl list models`, a torch module, or a class or function that makes
+    one (called under the run's seed). Either may also be a table of its settings. Other settings go by their short
+    names (clients=10, noise=0.4, budget=0.1, rounds=50, seed=0, workers=2) or as tables (train={"lr": 0.05},
+    coreset={"score": "distance"}).
+    """
+    nested = config.read_toml(Path(config_file)) if config_file is not None else {}
+    origin = dict.fromkeys(config.dotted(nested), f"in {config_file}")
+    explicit: dict[str, Any] = {}
+    source = _take_data(explicit, data, validation, test, classes)
+    by_name = model is None or isinstance(model, str | Mapping)
+    if isinstance(model, Mapping):
+        explicit.update({f"model.{key}": value for key, value in model.items()})
+    elif model is not None:
+        explicit["model.name"] = model if by_name else "given"
+    for name, value in {"method": method, **settings}.items():
+        if isinstance(value, Mapping):
+            explicit.update({f"{name}.{key}": inner for key, inner in value.items()})
+        elif value is not None:
+            explicit[config.SHORT.get(name, name)] = value
+    for name, value in explicit.items():
+        config.assign(nested, name, value)
+        origin.pop(name, None)
+    experiment, unused = config.build(nested, origin)
+    # A table may serve many methods; a setting given on its own was meant for this one.
+    warn_unused(experiment, [name for name in unused if name in {config.SHORT.get(key, key) for key in settings}])
+    given = Given(source, None if by_name else cast(ModelGiven, model))
+    return execute(experiment, given, Path(out), fresh, on_start, on_round)
+
+
+def _take_data(explicit: dict[str, Any], data: Any, validation: Any, test: Any, classes: Any) -> Source | None:
+    """Arrays to a source; sizes and names to settings."""
+    own = {"validation": validation, "test": test}
+    pairs: dict[str, Any] = {name: value for name, value in own.items() if isinstance(value, tuple | list)}
+    explicit.update({f"data.{name}": value for name, value in own.items() if value is not None and name not in pairs})
+    if isinstance(data, Source):
+        explicit["data.source"] = data.name
+        return data
+    if data is None or isinstance(data, str | Mapping):
+        if pairs or classes is not None:
+            raise ConfigError("validation, test and classes as arrays go with data=(x, y)")
+        named = data if isinstance(data, Mapping) else {} if data is None else {"source": data}
+        explicit.update({f"data.{key}": value for key, value in named.items()})
+        return None
+    explicit["data.source"] = "arrays"
+    return arrays(data, pairs.get("validation"), pairs.get("test"), classes)
+
+
+def warn_unused(experiment: Experiment, unused: Sequence[str]) -> None:
+    for name in unused:
+        log.warning("%s has no effect with method %s", name, experiment.method)
+
+
+def resume(
+    folder: str | os.PathLike[str], workers: int | None = None, on_start: OnStart | None = None, on_round: OnRound | None = None
+) -> Result:
+    """Continue a run where it stopped. Runs on arrays or modules from Python continue by calling `run` again with the same ones."""
+    path = Path(folder)
+    settings = config.read_toml(RunFolder.open(path).config)
+    if settings.get("given"):
+        raise ConfigError(
+            f"{path} was started from Python with its own {' and '.join(settings['given'])}: call gcfl.run again with the same"
+        )
+    if workers is not None:
+        config.assign(settings, "engine.workers", workers)
+    experiment, _ = config.build(settings, dict.fromkeys(config.dotted(settings), f"in {path / 'config.toml'}"))
+    if experiment.folder_name() != path.resolve().name:
+        raise RunError(
+            f"{path} cannot be continued: its config.toml was changed, or the folder renamed (expected {experiment.folder_name()})"
+        )
+    return execute(experiment, Given(), path.resolve().parent, False, on_start, on_round)
+
+
+def load(folder: str | os.PathLike[str], model: ModelGiven | None = None) -> Result:
+    """A run from its folder. A model that came from Python has to be passed again (its class is enough)."""
+    return Result(Path(folder), model)
+
+
+def execute(
+    experiment: Experiment,
+    given: Given,
+    out: Path,
+    fresh: bool = False,
+    on_start: OnStart | None = None,
+    on_round: OnRound | None = None,
+) -> Result:
+    """Run an experiment into its folder below `out`: from the start, from its checkpoint, or not at all if it is finished."""
+    prepared = prepare(experiment, given)
+    experiment = prepared.experiment
+    folder = RunFolder(out / experiment.folder_name())
+    try:
+        folder.path.mkdir(parents=True, exist_ok=True)
+        with locked(folder.path):
+            if fresh:
+                folder.set_aside()
+            if not folder.finished:
+                _train(prepared, folder, on_start, on_round)
+            return Result(folder.path, given.model)
+    except Interrupted as stop:
+        raise Interrupted(f"{stop}; continue with: gcfl resume {folder.path}") from None
+    except OSError as error:
+        raise RunError(
+            f"cannot write {folder.path}: {error.strerror or error}; what was finished is kept (gcfl resume {folder.path})"
+        ) from error
+
+
+def _train(prepared: Prepared, folder: RunFolder, on_start: OnStart | None, on_round: OnRound | None) -> None:
+    experiment = prepared.experiment
+    if not folder.config.exists():
+        folder.create(experiment.to_toml(), describe(experiment.engine.device, experiment.engine.workers))
+    transport = prepared.transport()
+    try:
+        if on_start is not None:
+            on_start(experiment, folder, len(folder.records()))
+        state = drive(
+            prepared.rounds(transport), folder, prepared.observer, experiment.engine.checkpoint_every, on_round or (lambda _: None)
+        )
+    finally:
+        transport.close()
+    folder.finish(*parcel(prepared, state.model), summarise(folder.records()))

@@ -1,0 +1,216 @@
+"""The command line: verbs. Heavy imports are inside the verbs, so that help answers at once."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from gcfl import __version__
+from gcfl.errors import ConfigError, GcflError, Interrupted, did_you_mean
+
+if TYPE_CHECKING:
+    from gcfl.api import Result
+
+USAGE_ERROR = 2
+INTERRUPTED = 130
+
+_RUN_HELP = """\
+Train with one method and write a run folder. Settings come from CONFIG.toml, and from the command line, which wins.
+
+everyday settings:
+  --method M      gcfl, fedavg, random, skyline, server-only, or a composition such as fedavg+random
+  --data D        digits, blobs (gcfl list data)
+  --model M       logistic, mlp, cnn (gcfl list models)
+  --rounds T      communication rounds
+  --clients N     how many clients share the data
+  --noise R       share of each client's labels that is flipped, in [0, 1)
+  --budget B      share of each client's samples in its coreset, in (0, 1]
+  --seed S        the only source of randomness
+  --workers W     client processes; changes the time, never the result
+  --device D      cpu, cuda, mps
+  --out DIR       where run folders go (runs)
+
+Any other setting goes by its dotted name, for example --train.lr 0.05 --coreset.score distance --data.alpha 0.1;
+`gcfl list settings` prints them all.
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Errors as one sentence, exit code 2."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(message)
+
+
+def _parser() -> argparse.ArgumentParser:
+    common = _Parser(add_help=False)
+    common.add_argument("--quiet", action="store_true", help="print the result only")
+    common.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    parser = _Parser(prog="gcfl", description="Federated learning that survives bad data.", allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=f"gcfl {__version__}")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", parser_class=_Parser)
+
+    run = verbs.add_parser(
+        "run",
+        help="train with one method and write a run folder",
+        usage="gcfl run [CONFIG.toml] [--key value ...] [--fresh] [--quiet]",
+        description=_RUN_HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        parents=[common],
+        allow_abbrev=False,
+    )
+    run.add_argument("--out", default="runs", help=argparse.SUPPRESS)
+    run.add_argument("--fresh", action="store_true", help="set an earlier run of the same settings aside and start again")
+
+    resume = verbs.add_parser("resume", help="continue a run that was stopped or killed", parents=[common], allow_abbrev=False)
+    resume.add_argument("run", metavar="RUN", type=Path)
+    resume.add_argument("--workers", type=int, help="client processes; changes the time, never the result")
+
+    show = verbs.add_parser("show", help="a run's result and curves in the terminal", parents=[common], allow_abbrev=False)
+    show.add_argument("run", metavar="RUN", type=Path)
+
+    demo = verbs.add_parser(
+        "demo", help="two scenes with 40%% wrong labels, six methods, three seeds", parents=[common], allow_abbrev=False
+    )
+    demo.add_argument("--out", type=Path, default=Path("demo"), help="where runs and the figure go (demo)")
+    demo.add_argument("--seeds", type=int, default=3, help="how many seeds (3)")
+    demo.add_argument("--rounds", type=int, help="fewer rounds than the demo's own, for a quick look")
+
+    listing = verbs.add_parser("list", help="what there is: methods, data, models, settings", parents=[common], allow_abbrev=False)
+    listing.add_argument("what", choices=["methods", "data", "models", "settings"])
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    given = sys.argv[1:] if arguments is None else arguments
+    try:
+        options, rest = _parser().parse_known_args(given)
+        if options.verb is None:
+            _parser().print_help()
+            return 0
+        if rest and options.verb != "run":
+            raise ConfigError(f"gcfl {options.verb} does not take {rest[0]}")
+        verb = {"run": _run, "resume": _resume, "show": _show, "demo": _demo, "list": _list}[options.verb]
+        verb(options, rest)
+    except Interrupted as stop:
+        print(stop, file=sys.stderr)
+        return INTERRUPTED
+    except KeyboardInterrupt:
+        print("stopped before the first round", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (GcflError, MemoryError) as error:
+        if "--debug" in given:
+            raise
+        print(f"error: {error or 'out of memory'}", file=sys.stderr)
+        return USAGE_ERROR
+    return 0
+
+
+def overrides(rest: list[str]) -> dict[str, tuple[str, Any]]:
+    """['--train.lr', '0.1', '--noise=0.4'] to {'train.lr': ('--train.lr', 0.1), ...}: values as in TOML, else text."""
+    from gcfl.experiment import SHORT
+
+    found: dict[str, tuple[str, Any]] = {}
+    words = iter(rest)
+    for word in words:
+        if not word.startswith("--"):
+            raise ConfigError(f"unexpected argument {word!r}; settings are given as --name value")
+        flag, has_value, text = word.partition("=")
+        if not has_value:
+            following = next(words, None)
+            if following is None or (following.startswith("--") and not following[2:3].isdigit()):
+                raise ConfigError(f"{flag} needs a value")
+            text = following
+        name = flag[2:].replace("-", "_")
+        name = SHORT.get(name, name)
+        if name in found:
+            raise ConfigError(f"{flag} is given twice")
+        found[name] = (flag, _value(text))
+    return found
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _run(options: argparse.Namespace, rest: list[str]) -> None:
+    from gcfl import experiment as config
+    from gcfl.api import execute, warn_unused
+    from gcfl.prepare import Given
+    from gcfl.report.progress import Progress
+
+    path = Path(rest.pop(0)) if rest and not rest[0].startswith("--") else None
+    settings = config.read_toml(path) if path else {}
+    origin = dict.fromkeys(config.dotted(settings), f"in {path}")
+    explicit = overrides(rest)
+    for name, (flag, value) in explicit.items():
+        if name not in SETTINGS_TOP and "." not in name:
+            raise ConfigError(f"unknown option {flag}{did_you_mean(name, [*config.SHORT, 'out', 'fresh', 'quiet'])}")
+        config.assign(settings, name, value)
+        origin[name] = flag
+    with Progress(options.quiet) as progress:
+        built, unused = config.build(settings, origin)
+        warn_unused(built, [name for name in unused if name in explicit])
+        result = execute(built, Given(), Path(options.out), options.fresh, progress.start, progress.round)
+    _print_result(result, options.quiet, progress.started)
+
+
+SETTINGS_TOP = ("method", "seed", "rounds", "cohort")
+
+
+def _resume(options: argparse.Namespace, _: list[str]) -> None:
+    from gcfl.api import resume
+    from gcfl.report.progress import Progress
+
+    with Progress(options.quiet) as progress:
+        result = resume(options.run, options.workers, progress.start, progress.round)
+    _print_result(result, options.quiet, progress.started)
+
+
+def _print_result(result: Result, quiet: bool, started: bool) -> None:
+    from gcfl.report.terminal import one_line
+
+    if not started and not quiet:
+        print("already finished: nothing to do (--fresh starts again)", file=sys.stderr)
+    print(one_line(result))
+    if not quiet:
+        print(f"gcfl show {result.folder}", file=sys.stderr)
+
+
+def _show(options: argparse.Namespace, _: list[str]) -> None:
+    from gcfl.api import load
+    from gcfl.report.terminal import show
+
+    show(load(options.run))
+
+
+def _demo(options: argparse.Namespace, _: list[str]) -> None:
+    from gcfl.demo import demo
+
+    if options.seeds < 1:
+        raise ConfigError(f"--seeds must be at least 1, got {options.seeds}")
+    if options.rounds is not None and options.rounds < 1:
+        raise ConfigError(f"--rounds must be at least 1, got {options.rounds}")
+    demo(options.out, options.seeds, options.rounds, options.quiet)
+
+
+def _list(options: argparse.Namespace, _: list[str]) -> None:
+    from gcfl.report.listing import listing
+
+    for name, line in listing(options.what):
+        print(f"{name:<26} {line}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

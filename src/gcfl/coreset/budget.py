@@ -1,0 +1,39 @@
+"""How many points, and how they are shared out over classes."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from gcfl.apportion import largest_remainder
+from gcfl.types import IntArray
+
+Split = Literal["proportional", "equal"]
+
+
+def points(share: float, n: int) -> int:
+    """b = max(1, round(share * n))."""
+    return min(n, max(1, round(share * n)))
+
+
+def per_class(counts: IntArray, budget: int, split: Split) -> IntArray:
+    """b_c (C,) with sum exactly min(budget, n), never more than a class has.
+
+    `proportional` to the samples of each class, by largest remainder; `equal` for each class that is present, where
+    what exceeds a class is handed on to the others.
+    """
+    total = int(counts.sum())
+    budget = min(budget, total)
+    if total == 0:
+        return np.zeros_like(counts)
+    if split == "proportional":
+        return np.minimum(largest_remainder(counts / total, budget), counts)
+    given = np.zeros_like(counts)
+    while (left := budget - int(given.sum())) > 0:
+        open_classes = np.flatnonzero(given < counts)
+        share, extra = divmod(left, len(open_classes))
+        wanted = np.full(len(open_classes), share, dtype=np.int64)
+        wanted[:extra] += 1
+        given[open_classes] = np.minimum(given[open_classes] + wanted, counts[open_classes])
+    return given

@@ -1,0 +1,145 @@
+"""From a source to a federation: clients with noisy labels, the server's clean set, a clean test set, and the truth apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from pydantic import AfterValidator
+
+from gcfl import rng
+from gcfl.data.noise import Truth, closed_set
+from gcfl.data.partition import Partition, dirichlet, ensure_minimum, from_owners, iid
+from gcfl.data.sources import Source
+from gcfl.errors import DataError
+from gcfl.options import Count, Options, Positive, Size, at_least, resolve_size, within
+from gcfl.types import IntArray, Shard
+
+
+class DataOptions(Options):
+    """[data]"""
+
+    source: str = "digits"
+    """digits, blobs, or arrays given from Python"""
+    samples: Annotated[int, AfterValidator(at_least(10))] | None = None
+    """use only so many samples of the source (blobs: draw so many)"""
+    clients: Count = 10
+    """how many clients share the data"""
+    partition: Literal["dirichlet", "iid"] = "dirichlet"
+    """how the samples are dealt to the clients"""
+    alpha: Positive = 0.4
+    """Dirichlet concentration per class: small is skewed"""
+    min_size: Count = 10
+    """fewest samples of a client"""
+    noise: Annotated[float, AfterValidator(within(0, 1, high_open=True))] = 0.0
+    """share of each client's labels that is flipped (closed set)"""
+    validation: Size = 0.1
+    """the server's clean set: a share of the source, or a count"""
+    test: Size = 0.15
+    """the clean test set: a share of the source, or a count"""
+    normalise: bool = True
+    """scale inputs by mean and sd of the server's clean set"""
+
+
+@dataclass(frozen=True)
+class ClientData:
+    """What the clients hold: one array, observed labels, and index lists. Holds no truth and nothing of the server's."""
+
+    x: torch.Tensor
+    y: torch.Tensor
+    partition: Partition
+
+    def __len__(self) -> int:
+        return len(self.partition)
+
+    def shard(self, client: int) -> Shard:
+        ids = self.partition[client]
+        rows = torch.from_numpy(ids)
+        return Shard(self.x[rows], self.y[rows], ids)
+
+
+@dataclass(frozen=True)
+class Federation:
+    """One federation. `truth` is for observers of a simulation only: no method is ever handed it."""
+
+    clients: ClientData
+    validation: Shard
+    test: Shard
+    classes: tuple[str | int, ...]
+    normaliser: tuple[torch.Tensor, torch.Tensor] | None
+    truth: Truth
+
+    def clean_only(self) -> Federation:
+        """The same federation with every noisy client sample taken away: what Skyline trains on."""
+        partition = self.clients.partition
+        kept = partition.keep(~self.truth.noisy[partition.order])
+        if int(kept.sizes.min()) == 0:
+            raise DataError(
+                f"client {int(kept.sizes.argmin())} has no clean sample left, so skyline cannot train there; "
+                "lower data.noise or raise data.min_size"
+            )
+        return replace(self, clients=replace(self.clients, partition=kept))
+
+
+def build(source: Source, options: DataOptions, seed: int) -> Federation:
+    """Cut the source into test, validation and clients (seeded), deal, flip labels, and take the normalisation from the server."""
+    rest, validation, test = _cut(source, options, seed)
+    labels = source.y[rest]
+    draw = rng.stream(seed, "partition")
+    if options.partition == "iid":
+        owners = iid(labels, options.clients, draw)
+    else:
+        owners = dirichlet(labels, len(source.classes), options.clients, options.alpha, draw)
+    owners = ensure_minimum(owners, options.clients, options.min_size, draw)
+    partition = from_owners(rest, owners, options.clients)
+    observed, truth = closed_set(source.y, partition, len(source.classes), options.noise, rng.stream(seed, "noise"))
+    x = torch.from_numpy(np.ascontiguousarray(source.x))
+    return Federation(
+        clients=ClientData(x, torch.from_numpy(observed), partition),
+        validation=validation,
+        test=test,
+        classes=source.classes,
+        normaliser=_statistics(validation.x) if options.normalise else None,
+        truth=truth,
+    )
+
+
+def _cut(source: Source, options: DataOptions, seed: int) -> tuple[IntArray, Shard, Shard]:
+    """Rows of the clients, the server's shard, the test shard: a seeded shuffle, or the source's own sets where it has them."""
+    n = len(source)
+    shuffled = rng.stream(seed, "split").permutation(n)
+    wanted = {"test": 0 if source.test else resolve_size(options.test, n)}
+    wanted["validation"] = 0 if source.validation else resolve_size(options.validation, n)
+    taken = wanted["test"] + wanted["validation"]
+    if taken >= n:
+        raise DataError(
+            f"data.test ({wanted['test']}) and data.validation ({wanted['validation']}) leave nothing of the {n} samples "
+            "for the clients"
+        )
+    test_rows, validation_rows, rest = np.split(shuffled, [wanted["test"], taken])
+    test = _shard(*source.test) if source.test else _shard(source.x[test_rows], source.y[test_rows], test_rows)
+    validation = (
+        _shard(*source.validation)
+        if source.validation
+        else _shard(source.x[validation_rows], source.y[validation_rows], validation_rows)
+    )
+    return np.sort(rest), validation, test
+
+
+def _shard(x: npt.NDArray[Any], y: IntArray, ids: IntArray | None = None) -> Shard:
+    rows = np.arange(len(y)) if ids is None else ids
+    return Shard(torch.from_numpy(np.ascontiguousarray(x)), torch.from_numpy(np.ascontiguousarray(y)), rows.astype(np.int64))
+
+
+def _statistics(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Mean and sd per channel of (n, C, H, W) as (C, 1, 1), per feature of (n, d) as (d,); a constant one gets sd 1."""
+    values = x.double()
+    across = (0, *range(2, x.ndim))
+    shape = (-1, *(1,) * (x.ndim - 2))
+    mean = values.mean(dim=across).reshape(shape)
+    deviation = values.std(dim=across, correction=0).reshape(shape)
+    deviation[deviation <= 1e-12 * mean.abs().clamp(min=1)] = 1.0
+    return mean.float(), deviation.float()

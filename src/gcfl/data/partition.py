@@ -1,0 +1,116 @@
+"""Who holds which sample. Clients are index lists into one array: one order and N + 1 offsets, whatever N is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gcfl.apportion import largest_remainder
+from gcfl.errors import DataError
+from gcfl.types import IntArray
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Client i holds order[offsets[i] : offsets[i + 1]]."""
+
+    order: IntArray
+    offsets: IntArray
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, client: int) -> IntArray:
+        return self.order[self.offsets[client] : self.offsets[client + 1]]
+
+    @property
+    def sizes(self) -> IntArray:
+        return np.diff(self.offsets)
+
+    @property
+    def owners(self) -> IntArray:
+        """(n,) the client of each place in `order`."""
+        return np.repeat(np.arange(len(self)), self.sizes)
+
+    def keep(self, mask: np.ndarray) -> Partition:
+        """Only the places of `order` where mask (n,) holds."""
+        kept = np.concatenate([[0], np.cumsum(mask)])[self.offsets]
+        return Partition(self.order[mask], kept.astype(np.int64))
+
+
+def from_owners(ids: IntArray, owners: IntArray, clients: int) -> Partition:
+    """Samples `ids` (n,) belong to `owners` (n,)."""
+    by_owner = np.argsort(owners, kind="stable")
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(owners, minlength=clients))])
+    return Partition(ids[by_owner].astype(np.int64), offsets.astype(np.int64))
+
+
+def iid(labels: IntArray, clients: int, draw: np.random.Generator) -> IntArray:
+    """Owners (n,): a random deal, sizes equal to within one."""
+    owners = np.arange(len(labels)) % clients
+    return draw.permutation(owners)
+
+
+def dirichlet(labels: IntArray, classes: int, clients: int, alpha: float, draw: np.random.Generator) -> IntArray:
+    """Owners (n,): for each class, shares over the clients ~ Dirichlet(alpha, ..., alpha), dealt by largest remainder."""
+    owners = np.empty(len(labels), dtype=np.int64)
+    for label in range(classes):
+        members = draw.permutation(np.flatnonzero(labels == label))
+        shares = _dirichlet_row(clients, alpha, draw)
+        owners[members] = np.repeat(np.arange(clients), largest_remainder(shares, len(members)))
+    return owners
+
+
+def _dirichlet_row(clients: int, alpha: float, draw: np.random.Generator) -> np.ndarray:
+    gammas = draw.standard_gamma(alpha, clients)
+    total = gammas.sum()
+    if total > 0:
+        return np.asarray(gammas / total)
+    # A tiny alpha underflows every gamma: the limit of the distribution puts all mass on one client.
+    shares = np.zeros(clients)
+    shares[draw.integers(clients)] = 1.0
+    return shares
+
+
+def ensure_minimum(owners: IntArray, clients: int, minimum: int, draw: np.random.Generator) -> IntArray:
+    """Owners (n,) where every client has at least `minimum` samples.
+
+    What is missing is taken from the largest clients, always one from the largest of the moment, until nobody lacks;
+    which of a donor's samples move is drawn at random. The rest stays where it was.
+    """
+    if clients * minimum > len(owners):
+        raise DataError(
+            f"{clients} clients with at least {minimum} samples each need {clients * minimum} samples, "
+            f"but there are {len(owners)}; lower data.clients or data.min_size"
+        )
+    sizes = np.bincount(owners, minlength=clients)
+    lacking = np.maximum(minimum - sizes, 0)
+    deficit = int(lacking.sum())
+    if deficit == 0:
+        return owners
+    given = _levelled(sizes, deficit)
+    # Rank every sample at random within its owner: the first given[owner] of them move.
+    shuffled = draw.permutation(len(owners))
+    by_owner = shuffled[np.argsort(owners[shuffled], kind="stable")]
+    starts = np.concatenate([[0], np.cumsum(sizes)])[:-1]
+    rank = np.arange(len(owners)) - np.repeat(starts, sizes)
+    moving = draw.permutation(by_owner[rank < np.repeat(given, sizes)])
+    mended = owners.copy()
+    mended[moving] = np.repeat(np.arange(clients), lacking)
+    return mended
+
+
+def _levelled(sizes: IntArray, deficit: int) -> IntArray:
+    """How many samples each client gives when `deficit` are taken one by one from the largest of the moment."""
+    low, high = 0, int(sizes.max())
+    while low < high:  # the lowest level that does not take more than the deficit
+        level = (low + high) // 2
+        if int(np.maximum(sizes - level, 0).sum()) <= deficit:
+            high = level
+        else:
+            low = level + 1
+    given = np.maximum(sizes - low, 0)
+    rest = deficit - int(given.sum())
+    given[np.flatnonzero(sizes - given == low)[:rest]] += 1
+    return given

@@ -1,0 +1,154 @@
+"""Where samples come from. A source is arrays and class names; it knows nothing of clients or noise.
+
+digits   scikit-learn's 1,797 handwritten digits, 1 x 8 x 8, grey 0 to 16
+blobs    the paper's motivating data: ten isotropic Gaussians in R^10, standard deviations 1 to 8
+arrays   given from Python
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gcfl import rng
+from gcfl.errors import ConfigError, DataError, did_you_mean
+from gcfl.types import IntArray
+
+
+@dataclass(frozen=True)
+class Source:
+    """x (n, ...), y (n,) in 0 .. C - 1, C class names; optionally the server's clean set and a test set of their own."""
+
+    name: str
+    x: npt.NDArray[Any]
+    y: IntArray
+    classes: tuple[str | int, ...]
+    validation: tuple[npt.NDArray[Any], IntArray] | None = None
+    test: tuple[npt.NDArray[Any], IntArray] | None = None
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def digest(self) -> str:
+        """A hash of every array, so that two runs on different arrays never share a folder."""
+        sha = hashlib.sha256()
+        for array in (self.x, self.y, *(self.validation or ()), *(self.test or ())):
+            sha.update(f"{array.dtype}{array.shape}".encode())
+            sha.update(np.ascontiguousarray(array).view(np.uint8).reshape(-1).data)
+        sha.update(repr(self.classes).encode())
+        return sha.hexdigest()[:16]
+
+
+def digits(samples: int | None, seed: int) -> Source:
+    """scikit-learn's 1,797 handwritten digits, 8 x 8 grey, 10 classes."""
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    x = bunch.images.astype(np.uint8)[:, None]
+    return _subset(Source("digits", x, bunch.target.astype(np.int64), tuple(range(10))), samples, seed)
+
+
+def blobs(samples: int | None, seed: int) -> Source:
+    """Ten Gaussian blobs in R^10, standard deviations 1 to 8, as in the paper's motivating experiment."""
+    from sklearn.datasets import make_blobs
+
+    draw = rng.stream(seed, "blobs")
+    x, y = make_blobs(
+        n_samples=samples or 5000,
+        n_features=10,
+        centers=10,
+        cluster_std=np.linspace(1, 8, 10),
+        random_state=int(draw.integers(2**31)),
+    )[:2]
+    return Source("blobs", x.astype(np.float32), y.astype(np.int64), tuple(range(10)))
+
+
+SOURCES: dict[str, Callable[[int | None, int], Source]] = {"digits": digits, "blobs": blobs}
+
+
+def read(name: str, samples: int | None, seed: int) -> Source:
+    """The source of that name, or an error that names those there are."""
+    if name not in SOURCES:
+        raise ConfigError(f"data.source {name!r} is unknown{did_you_mean(name, SOURCES)}")
+    return SOURCES[name](samples, seed)
+
+
+def _subset(source: Source, samples: int | None, seed: int) -> Source:
+    if samples is None or samples == len(source):
+        return source
+    if samples > len(source):
+        raise DataError(f"data.samples is {samples}, but {source.name} has only {len(source)} samples")
+    keep = np.sort(rng.stream(seed, "subset").permutation(len(source))[:samples])
+    return Source(source.name, source.x[keep], source.y[keep], source.classes)
+
+
+Pair = tuple[Any, Any]
+
+
+def arrays(
+    data: Pair, validation: Pair | None = None, test: Pair | None = None, classes: Sequence[str | int] | None = None
+) -> Source:
+    """A source from arrays: (x, y), and optionally the server's clean (x, y) and a test (x, y).
+
+    x is (n, features) or (n, channels, height, width), of any number type; y holds whole numbers or names.
+    The classes are those given, else the sorted labels of y.
+    """
+    pairs = {"data": _pair("data", data)}
+    for name, pair in (("validation", validation), ("test", test)):
+        if pair is not None:
+            pairs[name] = _pair(name, pair)
+    if classes is None:
+        classes = [label.item() for label in np.unique(pairs["data"][1])]
+    known = {label: index for index, label in enumerate(classes)}
+    if len(known) != len(classes):
+        raise DataError("classes must be different from each other")
+    if len(known) < 2:
+        raise DataError(f"data needs at least two classes, got {list(known)}")
+    shape = pairs["data"][0].shape[1:]
+    coded = {}
+    for name, (x, y) in pairs.items():
+        if x.shape[1:] != shape:
+            raise DataError(f"x of {name} has samples of shape {x.shape[1:]}, but data has {shape}")
+        unknown = [label for label in np.unique(y).tolist() if label not in known]
+        if unknown:
+            raise DataError(f"y of {name} has the label {unknown[0]!r}, which is not among the {len(known)} classes of data")
+        coded[name] = (x, np.array([known[label] for label in y.tolist()], dtype=np.int64))
+    return Source("arrays", *coded["data"], tuple(known), coded.get("validation"), coded.get("test"))
+
+
+def _pair(name: str, pair: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
+        raise DataError(f"{name} must be a pair (x, y) of arrays, got {type(pair).__name__}")
+    x, y = (_array(f"{part} of {name}", value) for part, value in zip("xy", pair, strict=True))
+    if x.dtype.kind not in "fiub":
+        raise DataError(f"x of {name} must hold numbers, got dtype {x.dtype}")
+    if x.ndim < 2:
+        raise DataError(f"x of {name} must be (n, features) or (n, channels, height, width), got shape {x.shape}")
+    if y.ndim != 1 or y.dtype.kind not in "iubUS":
+        raise DataError(f"y of {name} must be one row of whole numbers or names, got dtype {y.dtype} and shape {y.shape}")
+    if len(x) != len(y):
+        raise DataError(f"x of {name} has {len(x)} samples, but y has {len(y)} labels")
+    if len(x) == 0:
+        raise DataError(f"{name} is empty")
+    if x.dtype.kind == "f":
+        bad = ~np.isfinite(x.reshape(len(x), -1)).all(axis=1)
+        if bad.any():
+            raise DataError(f"x of {name} has NaN or infinite values in {int(bad.sum())} samples, first in row {int(bad.argmax())}")
+        x = x.astype(np.float32, copy=False)
+    elif x.dtype != np.uint8:
+        x = x.astype(np.float32)
+    return x, y.astype(str) if y.dtype.kind == "S" else y.astype(np.int64) if y.dtype.kind in "iub" else y
+
+
+def _array(what: str, value: Any) -> npt.NDArray[Any]:
+    if hasattr(value, "detach"):
+        value = value.detach().cpu().numpy()
+    try:
+        return np.asarray(value)
+    except ValueError as error:
+        raise DataError(f"{what} is not a regular array ({error})") from None

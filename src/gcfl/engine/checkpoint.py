@@ -1,0 +1,92 @@
+"""The checkpoint: everything that the next round needs, written so that a kill at any moment leaves a whole one.
+
+    manifest.json                 the round, and the name and digest of each file that belongs to it
+    server-000012.safetensors     the model and the parts' server states
+    clients-000012.safetensors    what the clients that took part since the last checkpoint remember
+
+A round costs its cohort, not the population: only clients whose memory changed are written, and older client files
+stay for as long as they hold the newest memory of some client. Files are complete before the manifest names them, and
+the manifest is replaced in one rename, so it always describes a whole checkpoint.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+
+from gcfl.codec import decode, encode
+from gcfl.engine.rounds import State
+from gcfl.errors import RunError
+from gcfl.files import read_json, write_atomic, write_json
+from gcfl.types import Groups
+
+
+class Checkpoint:
+    """Reads and writes one run's checkpoint folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._manifest = folder / "manifest.json"
+        self._digests: dict[str, str] = {}
+        self._holder: dict[int, str] = {}  # client -> the file with its newest memory
+
+    def exists(self) -> bool:
+        return self._manifest.exists()
+
+    def save(self, state: State, changed: Mapping[int, Groups]) -> None:
+        """Write the server's state and the clients whose memory changed; then, and only then, forget what is outdated."""
+        self._folder.mkdir(exist_ok=True)
+        server = f"server-{state.round:06d}.safetensors"
+        self._write(server, {"model": state.model, **{f"part.{name}": tree for name, tree in state.parts.items()}})
+        if changed:
+            clients = f"clients-{state.round:06d}.safetensors"
+            self._write(clients, {f"{client}.{name}": tree for client, groups in changed.items() for name, tree in groups.items()})
+            self._holder.update(dict.fromkeys(changed, clients))
+        live = [server, *sorted(set(self._holder.values()))]
+        self._digests = {name: self._digests[name] for name in live}
+        write_json(self._manifest, {"round": state.round, "files": self._digests})
+        for path in self._folder.iterdir():
+            if path.name not in self._digests and path != self._manifest:
+                path.unlink()
+
+    def load(self) -> tuple[State, dict[int, Groups]]:
+        """The state and what every client remembers."""
+        manifest = read_json(self._manifest)
+        try:
+            round, files = int(manifest["round"]), dict(manifest["files"])
+        except (TypeError, KeyError, ValueError):
+            raise RunError(f"{self._manifest} is not a checkpoint manifest") from None
+        state: State | None = None
+        memory: dict[int, Groups] = {}
+        for name in sorted(files):
+            groups = self._read(name, files[name])
+            if name.startswith("server-"):
+                parts = {key.removeprefix("part."): tree for key, tree in groups.items() if key.startswith("part.")}
+                state = State(round, groups["model"], parts)
+                continue
+            fresh: dict[int, Groups] = {}
+            for key, tree in groups.items():
+                client, _, group = key.partition(".")
+                fresh.setdefault(int(client), {})[group] = tree
+            memory.update(fresh)
+            self._holder.update(dict.fromkeys(fresh, name))
+        if state is None:
+            raise RunError(f"{self._manifest} names no server state")
+        self._digests = files
+        return state, memory
+
+    def _write(self, name: str, groups: Groups) -> None:
+        blob = encode(groups)
+        write_atomic(self._folder / name, blob, failpoint="checkpoint")
+        self._digests[name] = hashlib.sha256(blob).hexdigest()
+
+    def _read(self, name: str, digest: str) -> Groups:
+        path = self._folder / name
+        try:
+            blob = path.read_bytes()
+        except OSError as error:
+            raise RunError(f"the checkpoint cannot be read: {path}: {error.strerror}") from None
+        if hashlib.sha256(blob).hexdigest() != digest:
+            raise RunError(f"the checkpoint is damaged: {path} does not match its digest; delete the run's folder to start again")
+        return decode(blob, str(path))[0]

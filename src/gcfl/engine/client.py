@@ -1,0 +1,71 @@
+"""One client's round: select, train, answer. The same code runs in this process, in workers and on Flower."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from gcfl.data import ClientData
+from gcfl.methods import ClientView, Method, Setting
+from gcfl.methods.parts import Meter
+from gcfl.methods.training import learning_rate, train
+from gcfl.types import Broadcast, Groups, Shard, Update
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What goes to the server, and what stays with the client once the server has accepted it."""
+
+    update: Update
+    remembers: Groups
+
+
+@dataclass(frozen=True)
+class ClientSide:
+    """All that clients have: the run's setting, the client halves of the method, and their data. No truth, no D_S."""
+
+    setting: Setting
+    method: Method
+    data: ClientData
+    keep_buffers: bool = False
+
+    def work(self, client: int, broadcast: Broadcast, remembered: Groups) -> Reply:
+        return answer(self.setting, self.method, client, self.data.shard(client), broadcast, remembered, self.keep_buffers)
+
+
+def answer(
+    setting: Setting, method: Method, client: int, shard: Shard, broadcast: Broadcast, remembered: Groups, keep_buffers: bool
+) -> Reply:
+    """Select if asked to, train on the coreset, return delta = local - global."""
+    network = setting.network
+    model = {name: tensor.to(network.device) for name, tensor in broadcast.model.items()}
+    view = ClientView(setting, broadcast.round, client, model, shard, Meter())
+    clock = _Clock()
+    selection = method.select.select(view, broadcast.payload.get("select"), remembered.get("select", {}))
+    clock.lap("select")
+    rule = method.local
+    fixed = rule.begin(view, broadcast.payload.get("local", {}), remembered.get("local", {}))
+    lr = learning_rate(setting.train, broadcast.round, setting.rounds)
+    trained = train(view, selection.coreset, rule, fixed, method.select.weighted, lr)
+    tells, remembers = rule.finish(view, trained.model, fixed, trained.steps, lr)
+    sent = network.parameters if keep_buffers else model
+    delta = {name: (trained.model[name] - model[name]).cpu() for name in sent}
+    clock.lap("train")
+    meter = view.meter
+    metrics = {"loss": trained.loss, "forward": meter.forward, "backward": meter.backward, "steps": meter.steps, **clock.laps}
+    payload = {name: tree for name, tree in (("select", selection.tells), ("local", tells)) if tree}
+    return Reply(Update(delta, payload, len(selection.coreset), metrics), {"select": selection.remembers, "local": remembers})
+
+
+class _Clock:
+    """CPU-seconds of this thread, which does all the work, and wall-clock seconds, lap by lap."""
+
+    def __init__(self) -> None:
+        self._last = (time.thread_time(), time.perf_counter())
+        self.laps: dict[str, float] = {}
+
+    def lap(self, name: str) -> None:
+        now = (time.thread_time(), time.perf_counter())
+        self.laps[f"{name}_cpu"] = now[0] - self._last[0]
+        self.laps[f"{name}_wall"] = now[1] - self._last[1]
+        self._last = now

@@ -1,0 +1,146 @@
+"""Plays all rounds and writes what happens, so that a stop or a kill at any moment loses nothing that was finished."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import torch
+
+from gcfl import failpoints
+from gcfl.data import Truth
+from gcfl.data.partition import Partition
+from gcfl.engine.checkpoint import Checkpoint
+from gcfl.engine.folder import RunFolder
+from gcfl.engine.rounds import Played, Rounds, State
+from gcfl.engine.transport import Transport
+from gcfl.errors import Interrupted, RunError
+from gcfl.types import Coreset, RoundRecord
+
+OnRound = Callable[[RoundRecord], None]
+
+
+@dataclass(frozen=True)
+class Observer:
+    """The simulation's onlooker: it alone knows the truth, and it only records."""
+
+    truth: Truth
+    partition: Partition
+
+    def clean_share(self, transport: Transport, clients: Sequence[int]) -> float | None:
+        """Share of clean samples among all that these clients trained on."""
+        clean = total = 0
+        for client in clients:
+            ids = self.partition[client]
+            coreset = transport.coreset(client)
+            used = ids if coreset is None else ids[coreset.indices]
+            clean += int((~self.truth.noisy[used]).sum())
+            total += len(used)
+        return clean / total if total else None
+
+    def coresets(self, transport: Transport, clients: Sequence[int]) -> dict[int, Coreset]:
+        """The coresets of these clients, as rows of the source."""
+        held = {client: transport.coreset(client) for client in clients}
+        return {
+            client: Coreset(self.partition[client][own.indices], own.weights) for client, own in held.items() if own is not None
+        }
+
+
+def drive(rounds: Rounds, folder: RunFolder, observer: Observer, checkpoint_every: int, on_round: OnRound) -> State:
+    """From the checkpoint, or the beginning, to the last round. On Ctrl-C: `Interrupted`, with what was finished on disk."""
+    checkpoint = Checkpoint(folder.checkpoint)
+    state = _start(rounds, folder, checkpoint)
+    saved = state.round
+    with one_thread(), _Stop() as stop:
+        try:
+            while state.round < rounds.setting.rounds:
+                with stop.at_once():
+                    played = rounds.play(state)
+                _write(folder, rounds.transport, observer, played)
+                state = played.state
+                if state.round - saved >= checkpoint_every or state.round == rounds.setting.rounds:
+                    checkpoint.save(state, rounds.transport.changed())
+                    saved = state.round
+                failpoints.reach("round.end")
+                on_round(played.record)
+                stop.here()
+        except KeyboardInterrupt:
+            if state.round > saved:
+                checkpoint.save(state, rounds.transport.changed())
+            raise Interrupted(f"stopped after {state.round} of {rounds.setting.rounds} rounds") from None
+    return state
+
+
+def _start(rounds: Rounds, folder: RunFolder, checkpoint: Checkpoint) -> State:
+    first = rounds.begin()
+    if not checkpoint.exists():
+        folder.forget_from(0)
+        return first
+    state, memory = checkpoint.load()
+    expected = {name: (tensor.shape, tensor.dtype) for name, tensor in first.model.items()}
+    if {name: (tensor.shape, tensor.dtype) for name, tensor in state.model.items()} != expected:
+        raise RunError(f"the checkpoint in {folder.path} holds a model of another shape than the configuration asks for")
+    folder.forget_from(state.round)
+    rounds.transport.restore(memory)
+    return State(state.round, {name: tensor.to(first.model[name].device) for name, tensor in state.model.items()}, state.parts)
+
+
+def _write(folder: RunFolder, transport: Transport, observer: Observer, played: Played) -> None:
+    transport.commit(played.accepted)
+    played.record.coreset["clean_share"] = observer.clean_share(transport, played.accepted)
+    chosen = observer.coresets(transport, played.selected)
+    if chosen:
+        folder.add_coresets(played.record.round, chosen)
+    folder.add_round(played.record.to_json())
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """One torch thread inside, since the number of threads changes the order of sums, and so the bits."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+class _Stop:
+    """Ctrl-C and SIGTERM: at once while a round is played, which can be played again, and only between the writes otherwise."""
+
+    def __init__(self) -> None:
+        self._asked = False
+        self._interruptible = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> _Stop:
+        if threading.current_thread() is threading.main_thread():
+            signals: Sequence[int] = (signal.SIGINT, signal.SIGTERM)
+            self._before = {number: signal.signal(number, self._handle) for number in signals}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self._asked = True
+        if self._interruptible:
+            raise KeyboardInterrupt
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        self._interruptible = True
+        try:
+            yield
+        finally:
+            self._interruptible = False
+
+    def here(self) -> None:
+        if self._asked:
+            raise KeyboardInterrupt

@@ -1,0 +1,31 @@
+"""How good a model is on samples that nobody trained on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch.nn.functional import cross_entropy
+
+from gcfl.network import Network
+from gcfl.types import Shard, Tree
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Share of right answers, mean loss, and the share of right answers per class (None: no sample of it)."""
+
+    accuracy: float
+    loss: float | None
+    per_class: list[float | None]
+
+
+def evaluate(network: Network, model: Tree, shard: Shard) -> Scores:
+    """Top-1 accuracy and mean cross-entropy on a shard."""
+    logits = network.outputs(model, shard.x).logits.cpu()
+    loss = float(cross_entropy(logits.double(), shard.y))
+    right = logits.argmax(1) == shard.y
+    counts = torch.bincount(shard.y, minlength=network.classes)
+    hits = torch.bincount(shard.y[right], minlength=network.classes)
+    per_class = [int(hit) / int(count) if count else None for hit, count in zip(hits, counts, strict=True)]
+    return Scores(float(right.double().mean()), loss if loss == loss and abs(loss) != float("inf") else None, per_class)

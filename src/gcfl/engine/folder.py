@@ -1,0 +1,130 @@
+"""A run folder is the whole truth of a run.
+
+config.toml        the resolved configuration
+environment.json   versions and hardware
+rounds.jsonl       one line per round
+coresets/          round-000010.safetensors: who chose which samples in that round
+checkpoint/        what the next round needs
+model.safetensors  the final model, with its classes and normalisation
+summary.json       the result; written last, so its presence means: finished
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from gcfl.codec import decode, encode
+from gcfl.errors import RunError
+from gcfl.files import append_line, read_json, read_lines, write_atomic, write_json
+from gcfl.types import Coreset, Groups
+
+
+class RunFolder:
+    """Paths and files of one run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config = path / "config.toml"
+        self.environment = path / "environment.json"
+        self.rounds = path / "rounds.jsonl"
+        self.coresets = path / "coresets"
+        self.checkpoint = path / "checkpoint"
+        self.model = path / "model.safetensors"
+        self.summary = path / "summary.json"
+
+    @classmethod
+    def open(cls, path: Path) -> RunFolder:
+        """An existing run, or an error that says what is there instead."""
+        if not path.exists():
+            raise RunError(f"{path} does not exist")
+        folder = cls(path)
+        if not folder.config.exists():
+            raise RunError(f"{path} is not a run folder: it has no config.toml")
+        return folder
+
+    @property
+    def finished(self) -> bool:
+        return self.summary.exists()
+
+    def create(self, config: str, environment: Mapping[str, Any]) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
+        self.coresets.mkdir(exist_ok=True)
+        write_json(self.environment, environment)
+        write_atomic(self.config, config.encode())
+
+    def set_aside(self) -> None:
+        """Move what an earlier run left into a folder of its own beside it, so that nothing is lost."""
+        left = [path for path in self.path.iterdir() if path.name != ".lock"]
+        if not left:
+            return
+        number = 1
+        while (aside := self.path.with_name(f"{self.path.name}.old{number}")).exists():
+            number += 1
+        aside.mkdir()
+        for path in left:
+            path.rename(aside / path.name)
+
+    def add_round(self, record: Mapping[str, Any]) -> None:
+        append_line(self.rounds, record)
+
+    def records(self) -> list[dict[str, Any]]:
+        return read_lines(self.rounds)
+
+    def forget_from(self, round: int) -> None:
+        """Drop records and coresets of rounds that will be played again, and a torn last line."""
+        kept = [record for record in self.records() if record["round"] < round]
+        if len(kept) != round:
+            raise RunError(f"{self.rounds} has {len(kept)} of the {round} rounds before the checkpoint")
+        if self.rounds.exists():
+            write_atomic(self.rounds, "".join(json.dumps(record) + "\n" for record in kept).encode())
+        for path in self.coresets.glob("round-*.safetensors"):
+            if _round_of(path) >= round:
+                path.unlink()
+
+    def add_coresets(self, round: int, chosen: Mapping[int, Coreset]) -> None:
+        """`chosen` by client, with sample ids (rows of the source) as indices."""
+        clients = sorted(chosen)
+        lengths = [len(chosen[client]) for client in clients]
+        ids = np.concatenate([chosen[client].indices for client in clients])
+        weights = np.concatenate([chosen[client].weights for client in clients])
+        tree = {
+            "clients": torch.tensor(clients, dtype=torch.int64),
+            "offsets": torch.tensor(np.concatenate([[0], np.cumsum(lengths)]), dtype=torch.int64),
+            "ids": torch.from_numpy(ids.astype(np.int64)),
+            "weights": torch.from_numpy(weights.astype(np.float64)),
+        }
+        write_atomic(self.coresets / f"round-{round:06d}.safetensors", encode({"coresets": tree}))
+
+    def read_coresets(self) -> dict[int, dict[int, Coreset]]:
+        """By round, then client: the coresets chosen, with sample ids as indices."""
+        found: dict[int, dict[int, Coreset]] = {}
+        for path in sorted(self.coresets.glob("round-*.safetensors")):
+            tree = decode(path.read_bytes(), str(path))[0]["coresets"]
+            offsets, ids, weights = tree["offsets"].tolist(), tree["ids"].numpy(), tree["weights"].numpy()
+            found[_round_of(path)] = {
+                client: Coreset(ids[low:high], weights[low:high])
+                for client, low, high in zip(tree["clients"].tolist(), offsets, offsets[1:], strict=False)
+            }
+        return found
+
+    def finish(self, model: Groups, meta: Mapping[str, Any], summary: Mapping[str, Any]) -> None:
+        write_atomic(self.model, encode(model, meta))
+        write_json(self.summary, summary)
+
+    def read_model(self) -> tuple[Groups, dict[str, Any]]:
+        if not self.model.exists():
+            raise RunError(f"{self.path} has no model yet: the run is not finished (gcfl resume {self.path})")
+        return decode(self.model.read_bytes(), str(self.model))
+
+    def read_summary(self) -> dict[str, Any]:
+        return dict(read_json(self.summary))
+
+
+def _round_of(path: Path) -> int:
+    return int(path.stem.removeprefix("round-"))

@@ -1,0 +1,94 @@
+"""How messages reach clients and answers come back.
+
+A transport takes one broadcast per client and gives one answer per client. What clients remember is kept on their side
+of it and counts only once the server has accepted the answer (`commit`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from gcfl.engine.client import ClientSide, Reply
+from gcfl.types import Broadcast, Coreset, Failure, Groups, Update
+
+Answers = dict[int, Update | Failure]
+
+
+class Transport(Protocol):
+    """What the round loop needs."""
+
+    def exchange(self, broadcasts: Mapping[int, Broadcast]) -> Answers:
+        """Send each client its broadcast; the answers, sorted by client. A client that fails gives a `Failure`."""
+
+    def commit(self, clients: Iterable[int]) -> None:
+        """The server accepted these clients' answers: what they remember from this round now counts."""
+
+    def coreset(self, client: int) -> Coreset | None:
+        """A simulated client's current coreset, for observers; None where there is none or it cannot be seen."""
+
+    def changed(self) -> dict[int, Groups]:
+        """What clients remember that changed since the last call, for the checkpoint."""
+
+    def restore(self, states: Mapping[int, Groups]) -> None:
+        """What clients remember, from a checkpoint."""
+
+    def close(self) -> None:
+        """End everything that the transport started."""
+
+
+class ClientMemory:
+    """What simulated clients remember, in this process."""
+
+    def __init__(self) -> None:
+        self._states: dict[int, Groups] = {}
+        self._pending: dict[int, Groups] = {}
+        self._changed: set[int] = set()
+
+    def of(self, client: int) -> Groups:
+        return self._states.get(client, {})
+
+    def propose(self, client: int, reply: Reply) -> None:
+        self._pending[client] = {name: tree for name, tree in reply.remembers.items() if tree}
+
+    def commit(self, clients: Iterable[int]) -> None:
+        for client in clients:
+            if state := self._pending[client]:
+                self._states[client] = state
+                self._changed.add(client)
+        self._pending = {}
+
+    def coreset(self, client: int) -> Coreset | None:
+        kept = self.of(client).get("select")
+        return None if not kept else Coreset(kept["indices"].numpy(), kept["weights"].numpy())
+
+    def changed(self) -> dict[int, Groups]:
+        changed = {client: self._states[client] for client in sorted(self._changed)}
+        self._changed = set()
+        return changed
+
+    def restore(self, states: Mapping[int, Groups]) -> None:
+        self._states = dict(states)
+
+
+class InProcess(ClientMemory):
+    """One client after the other, in this process."""
+
+    def __init__(self, side: ClientSide) -> None:
+        super().__init__()
+        self._side = side
+
+    def exchange(self, broadcasts: Mapping[int, Broadcast]) -> Answers:
+        answers: Answers = {}
+        for client in sorted(broadcasts):
+            try:
+                reply = self._side.work(client, broadcasts[client], self.of(client))
+            except Exception as error:  # a client that fails must not take the round with it
+                answers[client] = Failure(f"{type(error).__name__}: {error}")
+                continue
+            self.propose(client, reply)
+            answers[client] = reply.update
+        return answers
+
+    def close(self) -> None:
+        pass

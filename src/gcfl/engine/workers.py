@@ -1,0 +1,141 @@
+"""Clients in worker processes: one torch thread each, model and data in shared memory, messages in our own codec.
+
+Workers are forked where the system can and the device is the CPU, so that data, model class and options are simply
+there; elsewhere they are spawned. Per round only small things travel: who, what the server adds, what the client
+remembers, and the update back. The model is written once into memory that all workers see. Each client's work depends
+on its inputs alone, so any number of workers gives the same bits.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Mapping
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+import torch
+import torch.multiprocessing
+
+from gcfl.codec import decode, encode
+from gcfl.engine.client import ClientSide, Reply
+from gcfl.engine.transport import Answers, ClientMemory
+from gcfl.errors import RunError
+from gcfl.types import Broadcast, Failure, Groups, Tree, Update
+
+_PARENT_CHECK_SECONDS = 1.0
+
+
+class Workers(ClientMemory):
+    """`count` processes that share the work of each round."""
+
+    def __init__(self, side: ClientSide, model: Tree, count: int) -> None:
+        super().__init__()
+        self._model = {name: tensor.detach().cpu().clone() for name, tensor in model.items()}
+        for tensor in self._model.values():
+            tensor.share_memory_()  # type: ignore[no-untyped-call]
+        self._sizes = side.data.partition.sizes
+        forks = "fork" in multiprocessing.get_all_start_methods() and side.setting.network.device.type == "cpu"
+        context: Any = torch.multiprocessing.get_context("fork" if forks else "spawn")
+        self._connections: list[Connection] = []
+        self._processes: list[Any] = []
+        try:
+            for _ in range(count):
+                ours, theirs = context.Pipe()
+                process = context.Process(target=_serve, args=(theirs, side, self._model, os.getpid()), daemon=True)
+                process.start()
+                theirs.close()
+                self._connections.append(ours)
+                self._processes.append(process)
+        except (AttributeError, TypeError) as error:  # what spawn cannot take along
+            self.close()
+            raise RunError(
+                f"this model cannot be sent to worker processes ({error}); define it in an importable module or use workers = 1"
+            ) from error
+
+    def exchange(self, broadcasts: Mapping[int, Broadcast]) -> Answers:
+        for name, tensor in next(iter(broadcasts.values())).model.items():
+            self._model[name].copy_(tensor)
+        # The largest clients first, so that no worker starts a long one at the end.
+        waiting = sorted(broadcasts, key=lambda client: (self._sizes[client], client))
+        idle = list(range(len(self._processes)))
+        busy: dict[int, int] = {}
+        answers: Answers = {}
+        while waiting or busy:
+            while waiting and idle:
+                worker, client = idle.pop(), waiting.pop()
+                busy[worker] = client
+                self._send(worker, client, broadcasts[client])
+            for ready in wait([self._connections[worker] for worker in busy]):
+                worker = self._connections.index(ready)  # type: ignore[arg-type]
+                client = busy.pop(worker)
+                answers[client] = self._receive(worker, client)
+                idle.append(worker)
+        return dict(sorted(answers.items()))
+
+    def _send(self, worker: int, client: int, broadcast: Broadcast) -> None:
+        groups: Groups = {f"payload.{name}": tree for name, tree in broadcast.payload.items()}
+        groups |= {f"state.{name}": tree for name, tree in self.of(client).items()}
+        try:
+            self._connections[worker].send_bytes(encode(groups, {"client": client, "round": broadcast.round}))
+        except OSError:
+            raise self._died(worker, client) from None
+
+    def _receive(self, worker: int, client: int) -> Update | Failure:
+        try:
+            groups, meta = decode(self._connections[worker].recv_bytes())
+        except (EOFError, OSError):
+            raise self._died(worker, client) from None
+        if "failure" in meta:
+            return Failure(meta["failure"])
+        update = Update(groups["delta"], _under(groups, "payload."), meta["examples"], meta["metrics"])
+        self.propose(client, Reply(update, _under(groups, "state.")))
+        return update
+
+    def _died(self, worker: int, client: int) -> RunError:
+        self._processes[worker].join(timeout=5)
+        code = self._processes[worker].exitcode
+        return RunError(
+            f"the worker process that trained client {client} died (exit code {code}); out of memory is the usual cause"
+        )
+
+    def close(self) -> None:
+        for connection in self._connections:
+            connection.close()
+        for process in self._processes:
+            process.terminate()
+            process.join()
+
+
+def _under(groups: Groups, prefix: str) -> Groups:
+    return {name.removeprefix(prefix): tree for name, tree in groups.items() if name.startswith(prefix)}
+
+
+def _serve(connection: Connection, side: ClientSide, model: Tree, parent: int) -> None:
+    """A worker's life: wait for a client's turn, do it, answer; end when the parent does."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    torch.set_num_threads(1)
+    while True:
+        while not connection.poll(_PARENT_CHECK_SECONDS):
+            if os.getppid() != parent:
+                return
+        try:
+            groups, meta = decode(connection.recv_bytes())
+        except (EOFError, OSError):
+            return
+        broadcast = Broadcast(meta["round"], model, _under(groups, "payload."))
+        try:
+            reply = side.work(meta["client"], broadcast, _under(groups, "state."))
+        except Exception as error:  # a client that fails must not take the round with it
+            blob = encode({}, {"failure": f"{type(error).__name__}: {error}"})
+        else:
+            parts: Groups = {"delta": reply.update.delta}
+            parts |= {f"payload.{name}": tree for name, tree in reply.update.payload.items()}
+            parts |= {f"state.{name}": tree for name, tree in reply.remembers.items()}
+            blob = encode(parts, {"examples": reply.update.examples, "metrics": dict(reply.update.metrics)})
+        try:
+            connection.send_bytes(blob)
+        except OSError:
+            return

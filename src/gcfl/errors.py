@@ -1,0 +1,49 @@
+"""One error family: what was given, what is allowed, how to mend it.
+
+Every message is one sentence that a user can act on. The command line prints it and exits with code 2; the
+Python interface raises it.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class GcflError(Exception):
+    """Anything that the user can mend. The text is one clear sentence."""
+
+
+class ConfigError(GcflError):
+    """A setting that is unknown, of the wrong type or out of range."""
+
+
+class DataError(GcflError):
+    """Arrays or files that cannot be used as they are."""
+
+
+class ModelError(GcflError):
+    """A network that the methods cannot work with."""
+
+
+class RunError(GcflError):
+    """A run folder that cannot be read, written or continued, or a round that gave nothing."""
+
+
+class Interrupted(GcflError):
+    """The run was stopped on request; what was finished is kept."""
+
+
+def one_of(names: Iterable[str]) -> str:
+    """'a, b or c'."""
+    listed = list(names)
+    return listed[0] if len(listed) == 1 else f"{', '.join(listed[:-1])} or {listed[-1]}"
+
+
+def did_you_mean(given: str, known: Iterable[str]) -> str:
+    """' (did you mean x?)' for a near miss, else the list of what exists."""
+    names = list(known)
+    near = difflib.get_close_matches(given, names, n=1, cutoff=0.6)
+    if near:
+        return f"; did you mean {near[0]}?"
+    return f"; known: {', '.join(sorted(names))}" if names else ""

@@ -1,0 +1,210 @@
+"""A run as data: frozen, validated, strict TOML.
+
+One file can serve many methods: options that the chosen method does not have, but another of the same slot does, are
+left out of the resolved configuration, and so out of the run's identity.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tomli_w
+from pydantic import AfterValidator, Field, SerializeAsAny, ValidationError
+
+from gcfl.data import DataOptions
+from gcfl.errors import ConfigError, did_you_mean, one_of
+from gcfl.methods import LocalRule, Method, Selector, ServerRule, TrainOptions, assemble
+from gcfl.methods.catalogue import SECTIONS, known_options, parse
+from gcfl.models import ModelOptions
+from gcfl.options import Count, Options, Size, at_least
+
+
+class EngineOptions(Options):
+    """[engine]"""
+
+    workers: Count = 1
+    """client processes; changes the time, never the result"""
+    device: str = "cpu"
+    """cpu, or cuda, cuda:1, mps where torch has them"""
+    checkpoint_every: Count = 1
+    """rounds between two checkpoints"""
+    evaluate_every: Count = 1
+    """rounds between two evaluations on the test set"""
+
+
+class Experiment(Options):
+    """One run. `coreset`, `local` and `server` hold the options of the parts that the method's name asks for."""
+
+    method: str = "gcfl"
+    """words of `gcfl list methods`, joined by +"""
+    seed: Annotated[int, AfterValidator(at_least(0))] = 0
+    """the only source of randomness"""
+    rounds: Count = 100
+    """T, communication rounds"""
+    cohort: Size = 1.0
+    """clients per round: a share, or a count"""
+    data: DataOptions = DataOptions()
+    model: ModelOptions = ModelOptions()
+    train: TrainOptions = TrainOptions()
+    coreset: SerializeAsAny[Selector]
+    local: SerializeAsAny[LocalRule]
+    server: SerializeAsAny[ServerRule]
+    engine: EngineOptions = EngineOptions()
+    given: dict[Literal["data", "model"], str] = Field(default={})
+    """digests of what came from Python"""
+
+    def resolved(self) -> dict[str, Any]:
+        """All settings as plain values, without those that are unset."""
+        return {key: value for key, value in self.model_dump(exclude_none=True).items() if value != {}}
+
+    def to_toml(self) -> str:
+        return tomli_w.dumps(self.resolved())
+
+    def identity(self) -> str:
+        """A hash of everything that can change the result, and of nothing else."""
+        config = self.resolved()
+        config["engine"] = {key: value for key, value in config["engine"].items() if key not in ("workers", "checkpoint_every")}
+        text = json.dumps({"format": 1, **config}, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+    def folder_name(self) -> str:
+        noise = f"-noise{self.data.noise * 100:g}" if self.data.noise else ""
+        return f"{self.data.source}-{self.model.name}-{self.method}{noise}-seed{self.seed}-{self.identity()}"
+
+    def assembled(self) -> Method:
+        return assemble(self.method, {"select": self.coreset, "local": self.local, "server": self.server})
+
+
+# Everyday settings by their short names.
+SHORT = {
+    "method": "method",
+    "data": "data.source",
+    "model": "model.name",
+    "rounds": "rounds",
+    "clients": "data.clients",
+    "noise": "data.noise",
+    "budget": "coreset.budget",
+    "seed": "seed",
+    "workers": "engine.workers",
+    "device": "engine.device",
+}
+_SECTIONS: dict[str, type[Options]] = {"data": DataOptions, "model": ModelOptions, "train": TrainOptions, "engine": EngineOptions}
+_TOP = {name: field for name, field in Experiment.model_fields.items() if name not in _SECTIONS and name not in SECTIONS.values()}
+
+
+def build(settings: Mapping[str, Any], origin: Mapping[str, str] | None = None) -> tuple[Experiment, list[str]]:
+    """Nested settings to an experiment; also the dotted names of those that this method has no use for.
+
+    `origin` says where a dotted key came from, for the messages ("in run.toml", "--budget").
+    """
+    where = _Where(origin or {})
+    raw = {key: dict(value) if isinstance(value, Mapping) else value for key, value in settings.items()}
+    for key in raw:
+        if key not in Experiment.model_fields:
+            raise ConfigError(f"unknown setting {where(key)}{did_you_mean(key, [*Experiment.model_fields, *SHORT])}")
+    for section in (*_SECTIONS, *SECTIONS.values()):
+        if not isinstance(raw.setdefault(section, {}), dict):
+            raise ConfigError(f"{section} must be a table of settings, got {raw[section]!r} {where(section)}")
+    method = raw.get("method", Experiment.model_fields["method"].default)
+    if not isinstance(method, str):
+        raise ConfigError(f"method must be text, got {method!r} {where('method')}")
+    unused: list[str] = []
+    parts: dict[str, Options] = {}
+    for slot, part in parse(method).items().items():
+        section = SECTIONS[slot]
+        known = known_options(slot)
+        mine = {key: value for key, value in raw[section].items() if key in part.model_fields or key not in known}
+        unused += [f"{section}.{key}" for key in raw[section] if key not in mine]
+        parts[section] = _validate(part, mine, section, where, known)
+    rooms = {section: _validate(options, raw[section], section, where) for section, options in _SECTIONS.items()}
+    top = {key: raw[key] for key in _TOP if key in raw}
+    try:
+        return Experiment(**top, **rooms, **parts), unused  # type: ignore[arg-type]
+    except ValidationError as error:
+        raise _sentence(error, "", where, set(_TOP)) from None
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The settings of a file."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path} does not exist") from None
+    except IsADirectoryError:
+        raise ConfigError(f"{path} is a folder; a configuration is a TOML file") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def dotted(settings: Mapping[str, Any]) -> list[str]:
+    """The dotted names in nested settings."""
+    names: list[str] = []
+    for key, value in settings.items():
+        names += [f"{key}.{inner}" for inner in dotted(value)] if isinstance(value, Mapping) else [key]
+    return names
+
+
+def assign(settings: dict[str, Any], name: str, value: Any) -> None:
+    """settings["a"]["b"] = value for the name a.b."""
+    *path, last = name.split(".")
+    for step in path:
+        inner = settings.setdefault(step, {})
+        if not isinstance(inner, dict):
+            raise ConfigError(f"{name} cannot be set: {step} is not a table of settings")
+        settings = inner
+    settings[last] = value
+
+
+class _Where:
+    """' (coreset.budget in run.toml)'."""
+
+    def __init__(self, origin: Mapping[str, str]) -> None:
+        self._origin = origin
+
+    def __call__(self, name: str) -> str:
+        came_from = self._origin.get(name, "")
+        return f"({came_from})" if came_from.startswith("--") else f"({name} {came_from})" if came_from else f"({name})"
+
+
+def _validate(options: type[Options], raw: dict[str, Any], section: str, where: _Where, known: set[str] | None = None) -> Options:
+    try:
+        return options(**raw)
+    except ValidationError as error:
+        raise _sentence(error, f"{section}.", where, known or set(options.model_fields)) from None
+
+
+_TYPES = {
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "string_type": "text",
+    "list_type": "a list",
+    "dict_type": "a table",
+}
+
+
+def _sentence(error: ValidationError, prefix: str, where: _Where, known: set[str]) -> ConfigError:
+    """The first thing that pydantic found, in one sentence."""
+    found = error.errors()
+    first = found[0]
+    leaf = str(first["loc"][0])
+    name = prefix + leaf
+    if first["type"] == "extra_forbidden":
+        return ConfigError(f"unknown setting {where(name)}{did_you_mean(leaf, known)}")
+    same = [one for one in found if one["loc"][0] == leaf and one["type"] != "none_required"]
+    text = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "literal_error":
+        text = f"must be {first['ctx']['expected']}"
+    elif first["type"] == "finite_number":
+        text = "must be a finite number"
+    elif all(one["type"] in _TYPES for one in same):
+        text = f"must be {one_of(dict.fromkeys(_TYPES[one['type']] for one in same))}"
+    return ConfigError(f"{leaf} {text}, got {first['input']!r} {where(name)}")

@@ -1,0 +1,102 @@
+"""Writing that survives a kill: whole files appear at once, lines are dropped when torn, one writer per folder."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from gcfl import failpoints
+from gcfl.errors import RunError
+
+
+def write_atomic(path: Path, blob: bytes, failpoint: str = "write") -> None:
+    """The file holds all of `blob` or what it held before: temporary file, fsync, rename, fsync of the folder."""
+    temporary = path.with_name(path.name + ".tmp")
+    failpoints.reach(f"{failpoint}.before")
+    with open(temporary, "wb") as file:
+        file.write(blob[: len(blob) // 2])
+        failpoints.reach(f"{failpoint}.middle")
+        file.write(blob[len(blob) // 2 :])
+        file.flush()
+        os.fsync(file.fileno())
+    failpoints.reach(f"{failpoint}.rename")
+    os.replace(temporary, path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+    failpoints.reach(f"{failpoint}.after")
+
+
+def write_json(path: Path, value: Any) -> None:
+    write_atomic(path, (json.dumps(value, indent=2, allow_nan=False) + "\n").encode())
+
+
+def read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError:
+        raise RunError(f"{path} does not exist") from None
+    except (ValueError, UnicodeDecodeError) as error:
+        raise RunError(f"{path} is not valid JSON ({error})") from None
+
+
+def append_line(path: Path, value: Any) -> None:
+    """One JSON line, in one write; a kill in the middle tears at most this line, and `read_lines` drops it."""
+    line = (json.dumps(value, allow_nan=False) + "\n").encode()
+    with open(path, "ab") as file:
+        failpoints.reach("line.before")
+        file.write(line[: len(line) // 2])
+        file.flush()
+        failpoints.reach("line.middle")
+        file.write(line[len(line) // 2 :])
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """All whole JSON lines; a torn last one is dropped, a torn earlier one is an error."""
+    if not path.exists():
+        return []
+    lines = path.read_bytes().split(b"\n")
+    values = []
+    for number, line in enumerate(lines):
+        if not line.strip():
+            continue
+        try:
+            values.append(json.loads(line))
+        except ValueError:
+            if number < len(lines) - 1:
+                raise RunError(f"line {number + 1} of {path} is damaged") from None
+    return values
+
+
+_held: set[Path] = set()  # record locks do not exclude their own process, so it remembers what it holds
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """One writer per folder. The lock dies with its process, and worker processes do not inherit it."""
+    path = (folder / ".lock").resolve()
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        try:
+            if path in _held:
+                raise BlockingIOError
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            owner = os.pread(descriptor, 32, 0).decode().strip() or "unknown"
+            raise RunError(f"{folder} is in use by another run (process {owner}); wait for it or choose another --out") from None
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        _held.add(path)
+        try:
+            yield
+        finally:
+            _held.discard(path)
+    finally:
+        os.close(descriptor)

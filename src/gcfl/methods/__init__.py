@@ -1,0 +1,18 @@
+"""One file per idea, its server half and its client half side by side."""
+
+from gcfl.methods.catalogue import WORDS, assemble, parse
+from gcfl.methods.parts import ClientView, LocalRule, Method, Selector, ServerRule, ServerView, Setting, TrainOptions
+
+__all__ = [
+    "WORDS",
+    "ClientView",
+    "LocalRule",
+    "Method",
+    "Selector",
+    "ServerRule",
+    "ServerView",
+    "Setting",
+    "TrainOptions",
+    "assemble",
+    "parse",
+]

@@ -1,0 +1,47 @@
+"""Averaging: θ ← θ + η_g · Σ a_i δ_i, with a_i = 1/m or n_i / Σ n."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+from gcfl.methods.parts import ServerRule, ServerView
+from gcfl.types import Tree, Update
+
+
+class Average(ServerRule):
+    """The mean of the updates, added to the model."""
+
+    name: ClassVar[str] = "average"
+    summary: ClassVar[str] = "the mean of the clients' updates"
+
+    weighting: Literal["uniform", "examples"] = "uniform"
+    """weigh clients equally, or by the samples they trained on"""
+
+    def merge(self, state: Tree, view: ServerView, replies: Mapping[int, Update]) -> tuple[Tree, Tree]:
+        return state, step(view.model, mean_delta(list(replies.values()), self.weighting == "examples"), self.rate)
+
+
+def mean_delta(updates: list[Update], by_examples: bool) -> Tree:
+    """The weighted mean of the deltas, summed in the order given; whole numbers are averaged in float64."""
+    shares = [float(update.examples) if by_examples else 1.0 for update in updates]
+    total = sum(shares)
+    mean: Tree = {}
+    for update, share in zip(updates, shares, strict=True):
+        for name, delta in update.delta.items():
+            part = delta if delta.is_floating_point() else delta.double()
+            mean[name] = mean[name].add_(part, alpha=share / total) if name in mean else part * (share / total)
+    return mean
+
+
+def step(model: Tree, delta: Tree, rate: float) -> Tree:
+    """model + rate · delta in each tensor's own type; whole numbers (BatchNorm's counter) are rounded, what has no delta stays."""
+    moved: Tree = {}
+    for name, tensor in model.items():
+        if name not in delta:
+            moved[name] = tensor
+        elif tensor.is_floating_point():
+            moved[name] = tensor.add(delta[name].to(tensor.device), alpha=rate)
+        else:
+            moved[name] = (tensor.double() + rate * delta[name].to(tensor.device)).round().to(tensor.dtype)
+    return moved

@@ -1,0 +1,88 @@
+"""Methods by name. A name is one or more words joined by '+'; each word fills slots, and the rest stays plain.
+
+fedavg = everything + plain + average        gcfl = gradient matching + plain + average
+fedavg+random, skyline+random, ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gcfl.errors import ConfigError, did_you_mean
+from gcfl.methods.average import Average
+from gcfl.methods.everything import Everything
+from gcfl.methods.gradient_matching import GradientMatching
+from gcfl.methods.parts import LocalRule, Method, Part, Selector, ServerRule
+from gcfl.methods.plain import Plain
+from gcfl.methods.random import Random
+from gcfl.methods.server_only import ServerOnly
+
+
+@dataclass(frozen=True)
+class Word:
+    """One word of a method's name: the slots that it fills."""
+
+    summary: str
+    select: type[Selector] | None = None
+    local: type[LocalRule] | None = None
+    server: type[ServerRule] | None = None
+    clean_only: bool = False
+
+
+WORDS: dict[str, Word] = {
+    "gcfl": Word(GradientMatching.summary, select=GradientMatching),
+    "fedavg": Word("federated averaging on all samples", local=Plain),
+    "random": Word(Random.summary, select=Random),
+    "skyline": Word("FedAvg on the clean samples only: needs the truth, simulation only", clean_only=True),
+    "server-only": Word(ServerOnly.summary, server=ServerOnly),
+}
+
+# The section of the configuration that holds each slot's options.
+SECTIONS = {"select": "coreset", "local": "local", "server": "server"}
+
+
+@dataclass(frozen=True)
+class Slots:
+    """The part classes that a method's name stands for."""
+
+    select: type[Selector] = Everything
+    local: type[LocalRule] = Plain
+    server: type[ServerRule] = Average
+    clean_only: bool = False
+
+    def items(self) -> dict[str, type[Part]]:
+        return {"select": self.select, "local": self.local, "server": self.server}
+
+
+def parse(name: str) -> Slots:
+    """The parts that a name asks for; unknown words and two words for one slot are errors."""
+    filled: dict[str, str] = {}
+    slots: dict[str, Any] = {}
+    for token in name.split("+"):
+        if token not in WORDS:
+            raise ConfigError(f"method {name!r} is unknown{did_you_mean(token, WORDS)}")
+        word = WORDS[token]
+        for slot in ("select", "local", "server", "clean_only"):
+            value = getattr(word, slot)
+            if not value:
+                continue
+            if slot in filled:
+                raise ConfigError(f"method {name!r} is contradictory: {filled[slot]} and {token} both decide the same thing")
+            filled[slot] = token
+            slots[slot] = value
+    return Slots(**slots)
+
+
+def known_options(slot: str) -> set[str]:
+    """Every option that any part of this slot has: one file can then serve many methods."""
+    defaults = Slots().items()
+    classes = {defaults[slot], *(getattr(word, slot) for word in WORDS.values() if getattr(word, slot))}
+    return {field for part in classes for field in part.model_fields}
+
+
+def assemble(name: str, options: Mapping[str, Part]) -> Method:
+    """The method of that name from its parts, as `experiment` validated them."""
+    select, local, server = options["select"], options["local"], options["server"]
+    return Method(name, select, local, server, clean_only=parse(name).clean_only)  # type: ignore[arg-type]

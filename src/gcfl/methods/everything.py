@@ -1,0 +1,21 @@
+"""No selection: every client trains on all that it has."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from gcfl.methods.parts import ClientView, Selection, Selector
+from gcfl.types import Coreset, Tree
+
+
+class Everything(Selector):
+    """X_i = D_i, all weights 1."""
+
+    name: ClassVar[str] = "everything"
+    summary: ClassVar[str] = "clients train on all their samples"
+
+    def select(self, view: ClientView, told: Tree | None, remembered: Tree) -> Selection:
+        n = len(view.shard)
+        return Selection(Coreset(np.arange(n), np.ones(n)), {}, {})

@@ -1,0 +1,196 @@
+"""What a method is made of: a selector, a local rule and a server rule, each with its server half and its client half.
+
+A part is a frozen group of options with methods. It keeps nothing: state is passed in and out as trees, so the engine
+can write it, send it and restore it without knowing whose it is. Server halves get a `ServerView`, client halves a
+`ClientView`; there is no way from a view to the truth, and none from a client's view to the server's data.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from gcfl.network import Network, Output
+from gcfl.options import Count, NonNegative, Options, Positive
+from gcfl.types import Coreset, Shard, Tree, Update
+
+
+class TrainOptions(Options):
+    """[train]"""
+
+    lr: Positive = 0.01
+    """learning rate of local SGD"""
+    momentum: NonNegative = 0.9
+    """momentum of local SGD; its state is fresh for every client and round"""
+    weight_decay: NonNegative = 5e-4
+    """weight decay of local SGD"""
+    batch: Count = 32
+    """samples per step"""
+    epochs: Count = 1
+    """passes over the coreset per round"""
+    steps: Count | None = None
+    """fixed number of steps per round instead of epochs"""
+    schedule: Literal["cosine", "constant"] = "cosine"
+    """learning rate over the rounds"""
+
+
+@dataclass
+class Meter:
+    """What a party's work has cost, in samples and steps."""
+
+    forward: int = 0
+    backward: int = 0
+    steps: int = 0
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What every party of a run knows: the architecture, the seed, the length, how to train."""
+
+    network: Network
+    seed: int
+    rounds: int
+    train: TrainOptions
+
+
+@dataclass(frozen=True)
+class ServerView:
+    """What a server half may see. `validation` is D_S: it never leaves the server."""
+
+    setting: Setting
+    round: int
+    model: Tree
+    validation: Shard
+    clients: tuple[int, ...]
+    meter: Meter = field(default_factory=Meter)
+
+    @cached_property
+    def outputs(self) -> Output:
+        """Features and logits of D_S under the current model."""
+        self.meter.forward += len(self.validation)
+        return self.setting.network.outputs(self.model, self.validation.x)
+
+
+@dataclass(frozen=True)
+class ClientView:
+    """What a client half may see: its own samples and the model it was sent."""
+
+    setting: Setting
+    round: int
+    client: int
+    model: Tree
+    shard: Shard
+    meter: Meter = field(default_factory=Meter)
+
+    @cached_property
+    def outputs(self) -> Output:
+        """Features and logits of all its samples under the model it was sent: one pass, no autograd, counted."""
+        self.meter.forward += len(self.shard)
+        return self.setting.network.outputs(self.model, self.shard.x)
+
+    @property
+    def probabilities(self) -> Tensor:
+        return torch.softmax(self.outputs.logits, dim=1)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A client's choice, what it tells the server about it, and what it remembers."""
+
+    coreset: Coreset
+    tells: Tree
+    remembers: Tree
+
+
+class Part(Options):
+    """One idea. `name` is how the catalogue and the configuration call it, `summary` its line in `gcfl list methods`."""
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+
+    def check(self, validation: Shard, classes: tuple[str | int, ...]) -> None:
+        """Refuse, before any work, what this part cannot work with."""
+
+    def server_init(self, model: Tree) -> Tree:
+        """The server's state before the first round."""
+        return {}
+
+    def announce(self, state: Tree, view: ServerView) -> Mapping[int, Tree]:
+        """What the server adds to the message of each client; a client that is missing gets nothing."""
+        return {}
+
+
+class Selector(Part):
+    """Which of its samples a client trains on."""
+
+    weighted: bool = False
+    """use the coreset's weights in local training"""
+
+    @abstractmethod
+    def select(self, view: ClientView, told: Tree | None, remembered: Tree) -> Selection:
+        """Client half. `told` is what `announce` gave this client (None: nothing), `remembered` what it kept last time."""
+
+    def merge(self, state: Tree, view: ServerView, replies: Mapping[int, Update]) -> Tree:
+        """Server half, after the replies."""
+        return state
+
+
+class LocalRule(Part):
+    """How a client trains: a loss term plus a gradient correction, over a functional model call."""
+
+    forwards: ClassVar[int] = 1
+    """forward passes per sample and step"""
+
+    def begin(self, view: ClientView, told: Tree, remembered: Tree) -> Tree:
+        """Constants of this client's training, handed to `loss` and `correct` as `fixed`."""
+        return {}
+
+    def loss(self, view: ClientView, output: Output, params: Tree, x: Tensor, fixed: Tree) -> Tensor | None:
+        """A term to add to the mean loss of a batch; None adds nothing."""
+        return None
+
+    def correct(self, gradient: Tree, params: Tree, fixed: Tree) -> Tree:
+        """The gradient that the optimiser sees."""
+        return gradient
+
+    def finish(self, view: ClientView, local: Tree, fixed: Tree, steps: int, lr: float) -> tuple[Tree, Tree]:
+        """(what it tells the server, what it remembers) after training."""
+        return {}, {}
+
+    def merge(self, state: Tree, view: ServerView, replies: Mapping[int, Update]) -> Tree:
+        """Server half, after the replies."""
+        return state
+
+
+class ServerRule(Part):
+    """How updates become the next model."""
+
+    uses_clients: ClassVar[bool] = True
+    rate: Positive = Field(default=1.0)
+    """η_g, the server's learning rate"""
+
+    @abstractmethod
+    def merge(self, state: Tree, view: ServerView, replies: Mapping[int, Update]) -> tuple[Tree, Tree]:
+        """(state, model) after the replies, which come sorted by client."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """A selector, a local rule and a server rule. `clean_only` asks the experiment, which knows the truth, for clean samples."""
+
+    name: str
+    select: Selector
+    local: LocalRule
+    server: ServerRule
+    clean_only: bool = False
+
+    @property
+    def parts(self) -> dict[str, Part]:
+        return {"select": self.select, "local": self.local, "server": self.server}

@@ -1,0 +1,93 @@
+"""What all coreset selectors share: a budget, a choice that is renewed every K rounds, and who is due for it.
+
+The server decides who is due, because it must add the target to their messages: a client whose last selection that
+the server heard of is K or more rounds old, or that never answered with one. A message with a `select` entry means:
+select now. A client without a coreset that is not asked to select (it lost its state, or `schedule = "paper"` and the
+round is no multiple of K) trains on a random coreset, never on all its data.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Literal
+
+import numpy as np
+import torch
+
+from gcfl import rng
+from gcfl.coreset import points
+from gcfl.methods.parts import ClientView, Selection, Selector, ServerView
+from gcfl.options import Count, PositiveShare
+from gcfl.types import Coreset, Tree, Update
+
+NEVER = -1
+
+
+class Periodic(Selector):
+    """A selector that chooses b = max(1, round(budget · n_i)) samples every K rounds."""
+
+    budget: PositiveShare = 0.1
+    """share of a client's samples in its coreset"""
+    every: Count = 10
+    """K: rounds between two selections"""
+    schedule: Literal["age", "paper"] = "age"
+    """age: a client selects when its last selection is K rounds old; paper: only in rounds divisible by K"""
+
+    @abstractmethod
+    def target(self, view: ServerView) -> Tree:
+        """Server half: what a client needs in order to choose; empty where it needs nothing."""
+
+    @abstractmethod
+    def pick(self, view: ClientView, target: Tree, budget: int) -> Coreset:
+        """Client half: `budget` positions in view.shard, and their weights."""
+
+    def server_init(self, model: Tree) -> Tree:
+        return {"clients": torch.empty(0, dtype=torch.int64), "rounds": torch.empty(0, dtype=torch.int64)}
+
+    def announce(self, state: Tree, view: ServerView) -> Mapping[int, Tree]:
+        due = self._due(state, view)
+        if not due:
+            return {}
+        target = self.target(view)
+        return dict.fromkeys(due, target)
+
+    def _due(self, state: Tree, view: ServerView) -> list[int]:
+        if self.schedule == "paper":
+            return list(view.clients) if view.round % self.every == 0 else []
+        known, rounds = state["clients"].numpy(), state["rounds"].numpy()
+        cohort = np.array(view.clients, dtype=np.int64)
+        places = np.minimum(np.searchsorted(known, cohort), max(0, len(known) - 1))
+        last = np.where(known[places] == cohort, rounds[places], NEVER) if len(known) else np.full(len(cohort), NEVER)
+        return [int(client) for client in cohort[(last == NEVER) | (view.round - last >= self.every)]]
+
+    def select(self, view: ClientView, told: Tree | None, remembered: Tree) -> Selection:
+        budget = points(self.budget, len(view.shard))
+        if told is not None:
+            coreset, chosen_in = self.pick(view, told, budget), view.round
+        elif remembered and int(remembered["indices"].max()) < len(view.shard):
+            coreset = Coreset(remembered["indices"].numpy(), remembered["weights"].numpy())
+            chosen_in = int(remembered["round"])
+        else:
+            coreset, chosen_in = at_random(view, budget, "initial"), NEVER
+        chosen = torch.tensor(chosen_in)
+        kept = {"indices": torch.from_numpy(coreset.indices), "weights": torch.from_numpy(coreset.weights), "round": chosen}
+        return Selection(coreset, {"round": chosen}, kept)
+
+    def merge(self, state: Tree, view: ServerView, replies: Mapping[int, Update]) -> Tree:
+        """Remember, for each client that answered, the round of the selection it told of."""
+        told = {client: int(reply.payload["select"]["round"]) for client, reply in replies.items()}
+        heard = np.array(sorted(told), dtype=np.int64)
+        known, rounds = state["clients"].numpy(), state["rounds"].numpy()
+        others = ~np.isin(known, heard)
+        clients = np.concatenate([known[others], heard])
+        values = np.concatenate([rounds[others], np.array([told[client] for client in heard.tolist()], dtype=np.int64)])
+        order = np.argsort(clients)
+        return {"clients": torch.from_numpy(clients[order]), "rounds": torch.from_numpy(values[order])}
+
+
+def at_random(view: ClientView, budget: int, *purpose: rng.Name) -> Coreset:
+    """`budget` positions without replacement, drawn for this client and purpose, all with weight 1."""
+    draw = rng.stream(view.setting.seed, "coreset", *purpose, view.client)
+    indices = np.sort(draw.permutation(len(view.shard))[:budget])
+    return Coreset(indices, np.ones(len(indices)))

@@ -1,0 +1,91 @@
+"""The one trainer: SGD on a coreset from a given model, for every local rule."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from gcfl import rng
+from gcfl.methods.parts import ClientView, LocalRule, TrainOptions
+from gcfl.methods.sgd import SGD
+from gcfl.types import Coreset, IntArray, Tree
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The local model, how many steps led to it, and their mean loss."""
+
+    model: Tree
+    steps: int
+    loss: float
+
+
+def learning_rate(options: TrainOptions, round: int, rounds: int) -> float:
+    """η_t = η (1 + cos(π t / T)) / 2, or η."""
+    if options.schedule == "constant":
+        return options.lr
+    return options.lr * (1 + math.cos(math.pi * round / rounds)) / 2
+
+
+def orders(seed: int, round: int, client: int, n: int, options: TrainOptions) -> Iterator[IntArray]:
+    """One shuffled pass over n samples after the other, the last one cut where `steps` says so."""
+    base = rng.key(seed, "order", round, client)
+    steps = options.steps or options.epochs * math.ceil(n / options.batch)
+    left = steps * options.batch
+    epoch = 0
+    while left > 0:
+        order = rng.order(base, epoch, n)[:left]
+        yield order
+        left -= math.ceil(len(order) / options.batch) * options.batch
+        epoch += 1
+
+
+def train(view: ClientView, coreset: Coreset, rule: LocalRule, fixed: Tree, weighted: bool, lr: float) -> Trained:
+    """Local training. Per step: loss = mean of w_j l_j over the batch + rule.loss, gradient -> rule.correct -> SGD.
+
+    A pass cuts its shuffled samples into batches, of which the last may be smaller. Weights, where used, are scaled to
+    mean 1 over the coreset, so that they do not change the learning rate; points of weight 0 are dropped.
+    """
+    setting = view.setting
+    network, options = setting.network, setting.train
+    indices, weights = coreset.indices, None
+    if weighted and (coreset.weights > 0).any():
+        indices = coreset.indices[coreset.weights > 0]
+        kept = coreset.weights[coreset.weights > 0]
+        weights = torch.from_numpy(kept / kept.mean()).to(network.device, torch.float32)
+    rows = torch.from_numpy(indices)
+    x, y = network.prepare(view.shard.x[rows]), view.shard.y[rows].to(network.device)
+
+    local = {name: tensor.clone() for name, tensor in view.model.items()}
+    params = {name: local[name].requires_grad_() for name in network.parameters}
+    tensors = list(params.values())
+    optimiser = SGD(tensors, lr, options.momentum, options.weight_decay)
+    losses: list[Tensor] = []
+    seen = 0
+    with network.attached(local), rng.isolated(setting.seed, "train", view.round, view.client):
+        for order in orders(setting.seed, view.round, view.client, len(indices), options):
+            shuffled = torch.from_numpy(order).to(network.device)
+            pass_x, pass_y = x[shuffled], y[shuffled]
+            pass_weights = None if weights is None else weights[shuffled]
+            for start in range(0, len(order), options.batch):
+                batch = slice(start, start + options.batch)
+                output = network(local, pass_x[batch], training=True)
+                if pass_weights is None:
+                    loss = cross_entropy(output.logits, pass_y[batch])
+                else:
+                    loss = (cross_entropy(output.logits, pass_y[batch], reduction="none") * pass_weights[batch]).mean()
+                losses.append(loss.detach())
+                term = rule.loss(view, output, params, pass_x[batch], fixed)
+                gradients = torch.autograd.grad(loss if term is None else loss + term, tensors)
+                corrected = rule.correct(dict(zip(params, gradients, strict=True)), params, fixed)
+                optimiser.step([corrected[name] for name in params])
+            seen += len(order)
+    view.meter.forward += seen * rule.forwards
+    view.meter.backward += seen
+    view.meter.steps += len(losses)
+    return Trained({name: tensor.detach() for name, tensor in local.items()}, len(losses), float(torch.stack(losses).mean()))

@@ -1,0 +1,88 @@
+"""The paper's networks, by name, for any input size.
+
+logistic   one linear layer on the flattened input
+mlp        hidden layers with ReLU
+cnn        the paper's: conv 5x5x32, pool, conv 5x5x64, pool, linear 2048, ReLU, linear C; no padding
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+from torch import nn
+
+from gcfl import rng
+from gcfl.errors import ConfigError, ModelError, did_you_mean
+from gcfl.options import Options
+
+
+def _widths(value: list[int]) -> list[int]:
+    if not value or min(value) < 1:
+        raise ValueError("must be a list of at least one positive width")
+    return value
+
+
+class ModelOptions(Options):
+    """[model]"""
+
+    name: str = "mlp"
+    """logistic, mlp, cnn, or a module given from Python"""
+    hidden: Annotated[list[int], AfterValidator(_widths)] = Field(default=[128])
+    """mlp: widths of the hidden layers"""
+    last_relu: bool = True
+    """cnn: ReLU before the last layer (the authors' code has none)"""
+    head: str | None = None
+    """name of the last linear layer, where it cannot be found"""
+    buffers: Literal["average", "keep"] = "average"
+    """BatchNorm statistics: averaged like weights, or kept as the initial model has them"""
+
+
+def logistic(shape: tuple[int, ...], classes: int, _: ModelOptions) -> nn.Module:
+    """One linear layer on the flattened input."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), classes))
+
+
+def mlp(shape: tuple[int, ...], classes: int, options: ModelOptions) -> nn.Module:
+    """Hidden layers of model.hidden widths, with ReLU."""
+    layers: list[nn.Module] = [nn.Flatten()]
+    width = math.prod(shape)
+    for hidden in options.hidden:
+        layers += [nn.Linear(width, hidden), nn.ReLU()]
+        width = hidden
+    return nn.Sequential(*layers, nn.Linear(width, classes))
+
+
+def cnn(shape: tuple[int, ...], classes: int, options: ModelOptions) -> nn.Module:
+    """The paper's network. Images under 16 pixels get padding 2, since two unpadded 5x5 convolutions leave nothing of them."""
+    if len(shape) != 3 or min(shape[1:]) < 4:
+        raise ModelError(f"cnn needs images (channels, height, width) of at least 4 x 4 pixels, got samples of shape {shape}")
+    channels, *sides = shape
+    padding = 0 if min(sides) >= 16 else 2
+    left = [(((side + 2 * padding - 4) // 2) + 2 * padding - 4) // 2 for side in sides]
+    tail: list[nn.Module] = [nn.ReLU()] if options.last_relu else []
+    return nn.Sequential(
+        nn.Conv2d(channels, 32, 5, padding=padding),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(32, 64, 5, padding=padding),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(64 * left[0] * left[1], 2048),
+        *tail,
+        nn.Linear(2048, classes),
+    )
+
+
+MODELS: dict[str, Callable[[tuple[int, ...], int, ModelOptions], nn.Module]] = {"logistic": logistic, "mlp": mlp, "cnn": cnn}
+
+
+def make(shape: tuple[int, ...], classes: int, options: ModelOptions, seed: int) -> nn.Module:
+    """The named network for samples of that shape, with torch's default initialisation from the run's seed."""
+    if options.name not in MODELS:
+        raise ConfigError(f"model.name {options.name!r} is unknown{did_you_mean(options.name, MODELS)}")
+    with rng.isolated(seed, "init"):
+        return MODELS[options.name](shape, classes, options)

@@ -1,0 +1,134 @@
+"""From an experiment to everything that a run needs, with every check made before any work starts.
+
+This is the only place that knows the truth and the method at once: it hands Skyline a federation of clean samples.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from gcfl import data, models, rng
+from gcfl.codec import encode
+from gcfl.data import Federation, Source
+from gcfl.engine import ClientSide, InProcess, Observer, Rounds, Transport, Workers
+from gcfl.errors import ConfigError, ModelError
+from gcfl.experiment import Experiment
+from gcfl.methods import Method, Setting
+from gcfl.network import Network
+from gcfl.options import resolve_size
+
+ModelGiven = nn.Module | Callable[[], nn.Module]
+
+
+@dataclass(frozen=True)
+class Given:
+    """What came from Python instead of by name. A class or function as model is called under the run's seed."""
+
+    source: Source | None = None
+    model: ModelGiven | None = None
+
+    def module(self, seed: int) -> nn.Module | None:
+        if self.model is None or isinstance(self.model, nn.Module):
+            return copy.deepcopy(self.model)
+        if not callable(self.model):
+            raise ModelError(f"model must be a name, a torch module or a function that makes one, got {type(self.model).__name__}")
+        with rng.isolated(seed, "init"):
+            made = self.model()
+        if not isinstance(made, nn.Module):
+            raise ModelError(f"the function given as model must return a torch module, got {type(made).__name__}")
+        return made
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A run, ready to start."""
+
+    experiment: Experiment
+    federation: Federation
+    method: Method
+    setting: Setting
+
+    def transport(self) -> Transport:
+        keep = self.experiment.model.buffers == "keep"
+        side = ClientSide(self.setting, self.method, self.federation.clients, keep)
+        # More workers than clients in a round would only wait.
+        workers = min(self.experiment.engine.workers, self.cohort)
+        if workers == 1 or not self.method.server.uses_clients:
+            return InProcess(side)
+        return Workers(side, self.setting.network.tree(), workers)
+
+    @property
+    def cohort(self) -> int:
+        return resolve_size(self.experiment.cohort, len(self.federation.clients))
+
+    def rounds(self, transport: Transport) -> Rounds:
+        network = self.setting.network
+        return Rounds(
+            setting=self.setting,
+            method=self.method,
+            validation=self.federation.validation,
+            test=self.federation.test,
+            clients=len(self.federation.clients),
+            cohort=self.cohort,
+            transport=transport,
+            evaluate_every=self.experiment.engine.evaluate_every,
+            sent_up=network.parameters if self.experiment.model.buffers == "keep" else (*network.parameters, *network.buffers),
+        )
+
+    @property
+    def observer(self) -> Observer:
+        return Observer(self.federation.truth, self.federation.clients.partition)
+
+
+def prepare(experiment: Experiment, given: Given) -> Prepared:
+    """Read, cut, deal, flip, build the network, and check that they fit together."""
+    _check_device(experiment.engine.device)
+    source = _source(experiment, given)
+    federation = data.build(source, experiment.data, experiment.seed)
+    cohort = resolve_size(experiment.cohort, len(federation.clients))
+    if cohort > len(federation.clients):
+        raise ConfigError(f"cohort is {cohort}, but there are only {len(federation.clients)} clients (data.clients)")
+    method = experiment.assembled()
+    method.select.check(federation.validation, federation.classes)
+    if method.clean_only:
+        federation = federation.clean_only()
+    module = given.module(experiment.seed)
+    digests = {"data": source.digest()} if given.source else {}
+    if module is None:
+        if experiment.model.name == "given":
+            raise ConfigError("model.name 'given' means a module from Python: pass model=... to gcfl.run")
+        module = models.make(tuple(source.x.shape[1:]), len(source.classes), experiment.model, experiment.seed)
+    else:
+        digests["model"] = hashlib.sha256(encode({"model": dict(module.state_dict())})).hexdigest()[:16]
+    if experiment.given and experiment.given != digests:
+        changed = [name for name in ("data", "model") if experiment.given.get(name) != digests.get(name)]
+        raise ConfigError(f"this run was made with another {' and '.join(changed)} from Python than what is given now")
+    network = Network(
+        module, federation.validation.x, len(source.classes), federation.normaliser, experiment.model.head, experiment.engine.device
+    )
+    setting = Setting(network, experiment.seed, experiment.rounds, experiment.train)
+    return Prepared(experiment.model_copy(update={"given": digests}), federation, method, setting)
+
+
+def _source(experiment: Experiment, given: Given) -> Source:
+    if given.source is not None:
+        return given.source
+    if experiment.data.source == "arrays":
+        raise ConfigError("data.source 'arrays' means data from Python: pass data=(x, y) to gcfl.run")
+    return data.read(experiment.data.source, experiment.data.samples, experiment.seed)
+
+
+def _check_device(name: str) -> None:
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ConfigError(f"engine.device {name!r} is no device that torch knows; use cpu, cuda or mps") from None
+    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}.get(device.type, False)
+    if not there:
+        raise ConfigError(f"engine.device {name!r} is not available on this machine")

@@ -1,0 +1,1 @@
+"""Reads run folders only: tables, curves, figures."""

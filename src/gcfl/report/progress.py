@@ -1,0 +1,90 @@
+"""How a run tells that it is alive: a bar on a terminal, plain lines elsewhere, nothing when quiet. All on stderr."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+from gcfl.engine import RunFolder
+from gcfl.experiment import Experiment
+from gcfl.types import RoundRecord
+
+_LINE_SECONDS = 1.0
+
+
+class Progress:
+    """Pass `start` and `round` to a run. Warnings of the package appear above the bar."""
+
+    def __init__(self, quiet: bool) -> None:
+        self.started = False
+        self._quiet = quiet
+        self._console = Console(file=sys.stderr, highlight=False)
+        self._bar: Bar | None = None
+        self._total = 0
+        self._printed = 0.0
+        self._handler = _Warnings(self._console)
+
+    def __enter__(self) -> Progress:
+        logging.getLogger("gcfl").addHandler(self._handler)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+        logging.getLogger("gcfl").removeHandler(self._handler)
+
+    def start(self, experiment: Experiment, folder: RunFolder, done: int) -> None:
+        self.started = True
+        self._total = experiment.rounds
+        if self._quiet:
+            return
+        again = f", continuing after round {done}" if done else ""
+        self._console.print(escape(f"{experiment.method} on {experiment.data.source}, {experiment.rounds} rounds{again}"))
+        self._console.print(escape(f"folder: {folder.path}"), soft_wrap=True)
+        if self._console.is_terminal:
+            self._bar = Bar(
+                TextColumn("round"),
+                MofNCompleteColumn(),
+                BarColumn(),
+                TextColumn("accuracy {task.fields[accuracy]}"),
+                TimeElapsedColumn(),
+                TextColumn("left"),
+                TimeRemainingColumn(),
+                console=self._console,
+            )
+            self._bar.add_task("rounds", total=self._total, completed=done, accuracy="-")
+            self._bar.start()
+
+    def round(self, record: RoundRecord) -> None:
+        if self._quiet:
+            return
+        shown = "-" if record.accuracy is None else f"{record.accuracy:.4f}"
+        if self._bar is not None:
+            task = self._bar.task_ids[0]
+            self._bar.update(task, completed=record.round + 1)
+            if record.accuracy is not None:
+                self._bar.update(task, accuracy=shown)
+            return
+        now = time.monotonic()
+        if now - self._printed >= _LINE_SECONDS or record.round + 1 == self._total:
+            self._printed = now
+            loss = "-" if record.loss is None else f"{record.loss:.4f}"
+            self._console.print(f"round {record.round + 1}/{self._total}  accuracy {shown}  loss {loss}")
+
+
+class _Warnings(logging.Handler):
+    """The package's warnings, one line each, not torn by the bar."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(logging.WARNING)
+        self._console = console
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._console.print(escape(f"warning: {record.getMessage()}"), soft_wrap=True)

@@ -1,0 +1,92 @@
+"""The words of the system. No logic.
+
+A client is a whole number from 0 to N - 1. A round is a whole number from 0 to T - 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+# Named tensors: a model, a part's state and a message are all this one shape, so one codec serves disk, processes and wire.
+Tree = dict[str, Tensor]
+# Trees by the name of the part that they belong to ("select", "local", "server").
+Groups = dict[str, Tree]
+IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Samples that one party may see: x (n, ...), observed labels y (n,), ids (n,) = rows of the source. No truth in it."""
+
+    x: Tensor
+    y: Tensor
+    ids: IntArray
+
+    def __len__(self) -> int:
+        return int(self.y.shape[0])
+
+
+@dataclass(frozen=True)
+class Coreset:
+    """Positions in a client's shard (b,), in the order chosen, and their weights (b,), 0 for a point that only fills the budget."""
+
+    indices: IntArray
+    weights: FloatArray
+
+    def __len__(self) -> int:
+        return int(self.indices.shape[0])
+
+
+@dataclass(frozen=True)
+class Broadcast:
+    """What the server sends one client: the model, and what each part adds. Its presence under 'select' means: select now."""
+
+    round: int
+    model: Tree
+    payload: Mapping[str, Tree] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Update:
+    """What a client sends back: delta = local - global, what each part adds, how many samples it used, and plain numbers."""
+
+    delta: Tree
+    payload: Mapping[str, Tree]
+    examples: int
+    metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A client that gave no update, and why."""
+
+    reason: str
+
+
+@dataclass
+class RoundRecord:
+    """One line of rounds.jsonl. `time` is the only entry that may differ between two runs of the same seed."""
+
+    round: int
+    cohort: int
+    left_out: dict[str, str]
+    lr: float
+    train_loss: float | None
+    accuracy: float | None
+    loss: float | None
+    per_class: list[float | None] | None
+    samples: dict[str, int]
+    steps: int
+    bytes: dict[str, dict[str, int]]
+    coreset: dict[str, float | int | None]
+    time: dict[str, dict[str, float]]
+
+    def to_json(self) -> dict[str, Any]:
+        return dict(self.__dict__)
