@@ -29,8 +29,8 @@ def encode(groups: Mapping[str, Mapping[str, torch.Tensor]], meta: Mapping[str, 
         if tensor.numel() and tensor.untyped_storage().data_ptr() in seen:
             flat[name] = tensor.clone()
         seen.add(tensor.untyped_storage().data_ptr())
-    header = {"groups": json.dumps(sorted(groups)), "meta": json.dumps(dict(meta or {}))}
-    return save(flat, metadata=header)
+    # One entry only: safetensors writes several in an order of its own, and equal trees must give equal bytes.
+    return save(flat, metadata={"gcfl": json.dumps({"groups": sorted(groups), "meta": dict(meta or {})})})
 
 
 def decode(blob: bytes, what: str = "message") -> tuple[Groups, dict[str, Any]]:
@@ -38,12 +38,12 @@ def decode(blob: bytes, what: str = "message") -> tuple[Groups, dict[str, Any]]:
     try:
         tensors: Tree = load(blob)
         length = int.from_bytes(blob[:8], "little")
-        header = json.loads(blob[8 : 8 + length])["__metadata__"]
-        groups: Groups = {name: {} for name in json.loads(header["groups"])}
+        header = json.loads(json.loads(blob[8 : 8 + length])["__metadata__"]["gcfl"])
+        groups: Groups = {name: {} for name in header["groups"]}
         for name, tensor in tensors.items():
             group, _, rest = name.partition(_SEPARATOR)
             groups[group][rest] = tensor
-        return groups, json.loads(header["meta"])
+        return groups, dict(header["meta"])
     except (SafetensorError, KeyError, ValueError, TypeError) as error:
         raise RunError(f"{what} is damaged or was not written by gcfl ({error})") from error
 

@@ -56,6 +56,8 @@ def append_line(path: Path, value: Any) -> None:
         file.flush()
         failpoints.reach("line.middle")
         file.write(line[len(line) // 2 :])
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:

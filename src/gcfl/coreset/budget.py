@@ -32,8 +32,8 @@ def per_class(counts: IntArray, budget: int, split: Split) -> IntArray:
     given = np.zeros_like(counts)
     while (left := budget - int(given.sum())) > 0:
         open_classes = np.flatnonzero(given < counts)
-        share, extra = divmod(left, len(open_classes))
-        wanted = np.full(len(open_classes), share, dtype=np.int64)
-        wanted[:extra] += 1
-        given[open_classes] = np.minimum(given[open_classes] + wanted, counts[open_classes])
+        share = left // len(open_classes)
+        if share == 0:  # what cannot be split evenly goes to the first ones
+            open_classes, share = open_classes[:left], 1
+        given[open_classes] = np.minimum(given[open_classes] + share, counts[open_classes])
     return given

@@ -1,0 +1,14 @@
+"""Every test process uses one torch thread; hypothesis has no deadline and prints what reproduces a failure."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import torch
+from hypothesis import HealthCheck, settings
+
+torch.set_num_threads(1)
+settings.register_profile("gcfl", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("gcfl")

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gcfl import rng
+from gcfl.apportion import largest_remainder
+from gcfl.data.partition import Partition, dirichlet, ensure_minimum, from_owners, iid
+from gcfl.errors import DataError
+
+
+@st.composite
+def problems(draw):
+    clients = draw(st.integers(1, 12))
+    minimum = draw(st.integers(1, 4))
+    n = draw(st.integers(clients * minimum, clients * minimum + 150))
+    classes = draw(st.integers(2, 5))
+    seed = draw(st.integers(0, 2**32))
+    alpha = draw(st.sampled_from([1e-4, 0.1, 0.4, 10.0]))
+    labels = rng.stream(seed, "labels").integers(0, classes, n)
+    return labels, classes, clients, minimum, alpha, seed
+
+
+@given(problems())
+def test_partitions_are_disjoint_complete_seeded_and_respect_the_minimum(problem):
+    labels, classes, clients, minimum, alpha, seed = problem
+
+    def deal():
+        owners = dirichlet(labels, classes, clients, alpha, rng.stream(seed, "deal"))
+        return ensure_minimum(owners, clients, minimum, rng.stream(seed, "mend"))
+
+    owners = deal()
+    assert np.array_equal(owners, deal())
+    partition = from_owners(np.arange(len(labels)) + 7, owners, clients)
+    assert sorted(partition.order) == list(range(7, len(labels) + 7))
+    assert partition.sizes.min() >= minimum
+    assert partition.sizes.sum() == len(labels)
+    for client in range(clients):
+        assert np.array_equal(np.sort(partition[client]), np.flatnonzero(owners == client) + 7)
+
+
+@given(problems())
+def test_the_minimum_is_reached_by_taking_from_the_largest_one_by_one(problem):
+    labels, classes, clients, minimum, alpha, seed = problem
+    owners = dirichlet(labels, classes, clients, alpha, rng.stream(seed, "deal"))
+    mended = ensure_minimum(owners, clients, minimum, rng.stream(seed, "mend"))
+    sizes = np.bincount(owners, minlength=clients)
+    # The definition, slowly: while somebody lacks, the largest of the moment (lowest number first) gives one away.
+    missing = int(np.maximum(minimum - sizes, 0).sum())
+    expected = np.maximum(sizes, minimum)
+    for _ in range(missing):
+        expected[int(expected.argmax())] -= 1
+    got = np.bincount(mended, minlength=clients)
+    assert sorted(got) == sorted(expected)
+    assert got.min() >= minimum
+    assert int((owners != mended).sum()) == missing
+
+
+def test_too_many_clients_is_an_error_not_a_loop():
+    with pytest.raises(DataError, match="lower data.clients or data.min_size"):
+        ensure_minimum(np.zeros(10, dtype=np.int64), 4, 3, rng.stream(0))
+
+
+@given(st.integers(1, 40), st.integers(1, 500), st.integers(0, 2**32))
+def test_iid_sizes_differ_by_at_most_one(clients, n, seed):
+    sizes = np.bincount(iid(np.zeros(n, dtype=np.int64), clients, rng.stream(seed)), minlength=clients)
+    assert sizes.max() - sizes.min() <= 1
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=20).filter(lambda shares: sum(shares) > 1e-3), st.integers(0, 1000))
+def test_largest_remainder(shares, total):
+    share = np.array(shares) / sum(shares)
+    counts = largest_remainder(share, total)
+    assert counts.sum() == total
+    assert (np.abs(counts - share * total) < 1 + 1e-9).all()
+
+
+def test_dirichlet_follows_its_distribution():
+    """The share of one class at one client is Beta(α, (N - 1)α): mean and variance over many draws."""
+    alpha, clients, n = 0.4, 10, 2000
+    labels = np.zeros(n, dtype=np.int64)
+    shares = [np.bincount(dirichlet(labels, 1, clients, alpha, rng.stream(seed)), minlength=clients)[0] / n for seed in range(2000)]
+    variance = (1 / clients) * (1 - 1 / clients) / (clients * alpha + 1)
+    assert abs(np.mean(shares) - 1 / clients) < 4 * np.sqrt(variance / 2000)
+    assert abs(np.var(shares) / variance - 1) < 0.2
+
+
+def test_keep_filters_every_client():
+    partition = Partition(np.array([5, 3, 8, 1, 9]), np.array([0, 2, 2, 5]))
+    kept = partition.keep(np.array([True, False, False, True, True]))
+    assert [kept[client].tolist() for client in range(3)] == [[5], [], [1, 9]]

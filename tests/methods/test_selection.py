@@ -1,0 +1,142 @@
+"""When clients select, what they keep, and what the server sends them for it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from helpers import prepared, run, tiny
+
+from gcfl import experiment as config
+from gcfl.coreset import label_wise_target
+from gcfl.errors import ConfigError, DataError
+from gcfl.methods import WORDS, parse
+from gcfl.methods.gradient_matching import GradientMatching
+from gcfl.methods.parts import ClientView, ServerView
+from gcfl.methods.random import Random
+from gcfl.types import Shard
+
+
+def sent_select(result):
+    return [record["bytes"]["down"].get("select", 0) for record in result.rounds]
+
+
+def test_the_target_is_sent_only_when_a_selection_is_due_and_is_the_last_layer(tmp_path):
+    result = run(tmp_path, method="gcfl")
+    last_layer = 10 * (16 + 1) * 4
+    assert sent_select(result) == [5 * last_layer, 0, 5 * last_layer, 0, 5 * last_layer, 0]
+    assert [record["coreset"]["selected"] for record in result.rounds] == [5, 0, 5, 0, 5, 0]
+    assert sorted(result.coresets) == [0, 2, 4]
+
+
+def test_with_partial_participation_each_client_selects_by_the_age_of_its_own_choice(tmp_path):
+    result = run(tmp_path, method="gcfl", cohort=2, rounds=12, coreset={"every": 3})
+    last = {}
+    for record in result.rounds:
+        chosen = set(result.coresets.get(record["round"], {}))
+        cohort = set(prepared(method="gcfl", cohort=2, rounds=12).rounds(None).draw(record["round"]))
+        due = {client for client in cohort if record["round"] - last.get(client, -100) >= 3}
+        assert chosen == due
+        last.update(dict.fromkeys(chosen, record["round"]))
+
+
+def test_the_papers_schedule_selects_only_in_rounds_divisible_by_k(tmp_path):
+    result = run(tmp_path, method="gcfl", cohort=2, rounds=8, coreset={"every": 4, "schedule": "paper"})
+    assert sorted(result.coresets) == [0, 4]
+    # A client that was not there in a selecting round trains on a random coreset of the same size, not on everything.
+    sizes = prepared().federation.clients.partition.sizes
+    for record in result.rounds:
+        cohort = prepared(cohort=2, rounds=8).rounds(None).draw(record["round"])
+        assert record["coreset"]["size"] == sum(max(1, round(0.2 * sizes[client])) for client in cohort)
+
+
+def view_of(ready, client=0, round=0):
+    return ClientView(ready.setting, round, client, ready.setting.network.tree(), ready.federation.clients.shard(client))
+
+
+def test_a_lost_coreset_is_replaced_by_a_random_one_and_told():
+    ready = prepared()
+    selector = Random(budget=0.2)
+    chosen = selector.select(view_of(ready), {}, {})
+    assert int(chosen.tells["round"]) == 0
+    kept = selector.select(view_of(ready, round=1), None, chosen.remembers)
+    assert np.array_equal(kept.coreset.indices, chosen.coreset.indices)
+    lost = selector.select(view_of(ready, round=1), None, {})
+    assert len(lost.coreset) == len(chosen.coreset)
+    assert int(lost.tells["round"]) == -1
+    state = selector.merge(selector.server_init({}), server_view(ready), {0: reply(lost)})
+    assert selector.announce(state, server_view(ready, clients=(0,))) == {0: {}}
+
+
+def server_view(ready, clients=(0, 1), round=2):
+    return ServerView(ready.setting, round, ready.setting.network.tree(), ready.federation.validation, clients)
+
+
+def reply(selection):
+    from gcfl.types import Update
+
+    return Update({}, {"select": selection.tells}, 1, {})
+
+
+def test_the_servers_target_is_that_of_its_own_data():
+    ready = prepared()
+    view = server_view(ready)
+    target = GradientMatching().target(view)["target"]
+    outputs = ready.setting.network.outputs(view.model, view.validation.x)
+    assert torch.equal(target, label_wise_target(outputs.features, outputs.logits.softmax(1), view.validation.y))
+    whole = GradientMatching(variant="whole").target(view)["target"]
+    assert whole.shape == target.shape
+    # The mean gradient is the mean of the classes' rows, weighted by their counts, only on the diagonal terms: check the bias column.
+    residual = outputs.logits.softmax(1) - torch.nn.functional.one_hot(view.validation.y, 10)
+    assert torch.allclose(whole[:, -1], residual.mean(0), atol=1e-6)
+
+
+@pytest.mark.parametrize("options", [{}, {"variant": "whole"}, {"score": "distance"}, {"score": "nearest"}, {"nonnegative": False}])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_every_variant_trains(tmp_path, options, weighted):
+    result = run(tmp_path, method="gcfl", rounds=2, coreset={**options, "weighted": weighted, "split": "equal", "points_per_step": 2})
+    assert result.finished
+    sizes = prepared().federation.clients.partition.sizes
+    for client, coreset in result.coresets[0].items():
+        assert len(set(coreset.indices)) == len(coreset) == max(1, round(0.2 * sizes[client]))
+
+
+def test_a_class_with_a_single_sample_at_the_server_is_refused_unless_forced(caplog):
+    x = torch.zeros(8, 2)
+    lone = Shard(x, torch.tensor([0, 0, 0, 0, 0, 1, 2, 2]), np.arange(8))
+    with pytest.raises(DataError, match="a single sample of class b"):
+        GradientMatching().check(lone, ("a", "b", "c", "d"))
+    GradientMatching(allow_single=True).check(lone, ("a", "b", "c", "d"))
+    assert "fewer than 5 samples of class b, c" in caplog.text
+    assert "no sample of class d" in caplog.text
+
+
+def test_names_compose():
+    assert {name: parse(name) for name in WORDS}
+    both = parse("fedavg+random")
+    assert both.select is Random
+    assert parse("skyline+random").clean_only
+    for wrong, message in {"gcfl+random": "contradictory", "fedavg+": "unknown", "gclf": "did you mean gcfl"}.items():
+        with pytest.raises(ConfigError, match=message):
+            parse(wrong)
+
+
+def test_skyline_with_a_budget_is_random_on_clean_samples(tmp_path):
+    result = run(tmp_path, method="skyline+random")
+    assert {record["coreset"]["clean_share"] for record in result.rounds} == {1.0}
+    assert result.rounds[0]["coreset"]["size"] < run(tmp_path, method="skyline").rounds[0]["coreset"]["size"] / 2
+
+
+def test_options_that_a_method_does_not_have_do_not_change_its_identity():
+    one, unused = config.build(tiny(method="fedavg", coreset={"budget": 0.3}))
+    other, _ = config.build(tiny(method="fedavg", coreset={"budget": 0.7}))
+    assert "coreset.budget" in unused
+    assert one.identity() == other.identity()
+    changed = [config.build(tiny(method="gcfl", coreset={"budget": share}))[0].identity() for share in (0.3, 0.7)]
+    assert changed[0] != changed[1]
+
+
+def test_workers_and_checkpoints_do_not_change_the_identity():
+    plain = config.build(tiny())[0].identity()
+    assert plain == config.build(tiny(engine={"workers": 3, "checkpoint_every": 7}))[0].identity()
+    assert plain != config.build(tiny(seed=1))[0].identity()
