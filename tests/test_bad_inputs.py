@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers import TINY, command, tiny
 from torch import nn
 
 import gcfl
 from gcfl import cli, failpoints
 from gcfl import experiment as config
+from helpers import TINY, command, tiny
 
 # (arguments of gcfl, what the one sentence must contain)
 COMMANDS = [
@@ -270,7 +270,9 @@ def test_damaged_runs(half, capsys, damage):
 
 
 @pytest.mark.parametrize("action", ["ENOSPC", "EROFS"])
-@pytest.mark.parametrize("point", ["checkpoint.middle:3", "line.middle:2", "write.middle:5", "write.rename:1", "checkpoint.before:4"])
+@pytest.mark.parametrize(
+    "point", ["checkpoint.middle:3", "line.middle:2", "write.middle:5", "write.rename:1", "checkpoint.before:4"]
+)
 def test_a_full_or_read_only_disk_loses_nothing(tmp_path, monkeypatch, capsys, point, action):
     path = tmp_path / "run.toml"
     path.write_text(config.build(TINY)[0].to_toml())

@@ -68,7 +68,7 @@ SCENES = (
 METHODS: dict[str, Settings] = {
     "FedAvg": {"method": "fedavg"},
     "Random": {"method": "random"},
-    "GCFL": {"method": "gcfl"},
+    "GCFL (correlation)": {"method": "gcfl"},
     "GCFL (distance)": {"method": "gcfl", "coreset": {"score": "distance"}},
     "server only": {"method": "server-only"},
     "Skyline": {"method": "skyline"},
@@ -103,7 +103,7 @@ def demo(out: Path, seeds: int, rounds: int | None, quiet: bool) -> None:
     save_curves([_panel(scene, results, seeds) for scene in SCENES], figure)
     console.print("clean: share of clean labels among the samples trained on last; trained on: samples, summed over rounds\n")
     console.print(f"figure: {figure}", soft_wrap=True)
-    example = results["digits", "GCFL", 0].folder
+    example = results["digits", "GCFL (distance)", 0].folder
     console.print(f"one of the runs:    gcfl show {example}", soft_wrap=True)
     console.print("on your own terms:  gcfl run --method gcfl --data digits --noise 0.3 --budget 0.2", soft_wrap=True)
     console.print("on your own data:   see 'Your own data and model' in the README", soft_wrap=True)

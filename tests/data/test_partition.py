@@ -59,7 +59,7 @@ def test_the_minimum_is_reached_by_taking_from_the_largest_one_by_one(problem):
 
 
 def test_too_many_clients_is_an_error_not_a_loop():
-    with pytest.raises(DataError, match="lower data.clients or data.min_size"):
+    with pytest.raises(DataError, match=r"lower data\.clients or data.min_size"):
         ensure_minimum(np.zeros(10, dtype=np.int64), 4, 3, rng.stream(0))
 
 

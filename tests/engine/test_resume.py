@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import command, run, same_bits, tiny
 
 import gcfl
 from gcfl import experiment as config
 from gcfl.errors import Interrupted, RunError
+from helpers import command, run, same_bits, tiny
 
 METHODS = ["fedavg", "gcfl"]
 
@@ -126,7 +126,19 @@ def wait_for(condition, seconds: float = 60) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_stop_finishes_cleanly_and_says_how_to_resume(tmp_path, number):
     path = write_config(tmp_path, "gcfl")
-    line = [sys.executable, "-m", "gcfl.cli", "run", str(path), "--workers", "2", "--engine.checkpoint_every", "1000", "--rounds", "300"]
+    line = [
+        sys.executable,
+        "-m",
+        "gcfl.cli",
+        "run",
+        str(path),
+        "--workers",
+        "2",
+        "--engine.checkpoint_every",
+        "1000",
+        "--rounds",
+        "300",
+    ]
     process = subprocess.Popen(line, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     wait_for(lambda: sum(lines(folder) for folder in (tmp_path / "runs").glob("*")) >= 3)
     process.send_signal(number)
@@ -141,7 +153,7 @@ def test_a_stop_finishes_cleanly_and_says_how_to_resume(tmp_path, number):
     done = int(last.split()[2])
     assert lines(folder) == done >= 3
     seen = []
-    gcfl.resume(folder, on_start=lambda experiment, files, rounds: seen.append(rounds))
+    gcfl.resume(folder, on_start=lambda *facts: seen.append(facts[2]))
     assert seen == [done]
     alone = gcfl.run(config_file=path, out=tmp_path / "alone", rounds=300).folder
     assert (alone / "model.safetensors").read_bytes() == (folder / "model.safetensors").read_bytes()
@@ -209,12 +221,12 @@ def test_a_run_from_python_continues_with_the_same_arrays_only(tmp_path):
     other = x.copy()
     other[0, 0] += 1
     assert gcfl.run(data=(other, y), **settings).folder != first.folder
-    with pytest.raises(gcfl.GcflError, match="call gcfl.run again"):
+    with pytest.raises(gcfl.GcflError, match=r"call gcfl\.run again"):
         gcfl.resume(first.folder)
 
 
 def test_a_changed_configuration_is_noticed(tmp_path):
     folder = run(tmp_path).folder
     (folder / "config.toml").write_text((folder / "config.toml").read_text().replace("seed = 0", "seed = 1"))
-    with pytest.raises(RunError, match="config.toml was changed"):
+    with pytest.raises(RunError, match=r"config\.toml was changed"):
         gcfl.resume(folder)

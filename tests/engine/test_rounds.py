@@ -7,7 +7,6 @@ import logging
 import numpy as np
 import pytest
 import torch
-from helpers import equal_trees, prepared, run, same_bits, tiny
 from torch import nn
 
 import gcfl
@@ -16,6 +15,7 @@ from gcfl.engine.client import ClientSide
 from gcfl.errors import RunError
 from gcfl.methods.average import Average, mean_delta
 from gcfl.types import Failure, Update
+from helpers import equal_trees, prepared, run, same_bits, tiny
 
 
 class Tampered(InProcess):

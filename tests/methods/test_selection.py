@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from helpers import prepared, run, tiny
 
 from gcfl import experiment as config
 from gcfl.coreset import label_wise_target
@@ -15,6 +14,7 @@ from gcfl.methods.gradient_matching import GradientMatching
 from gcfl.methods.parts import ClientView, ServerView
 from gcfl.methods.random import Random
 from gcfl.types import Shard
+from helpers import prepared, run, tiny
 
 
 def sent_select(result):
@@ -86,7 +86,7 @@ def test_the_servers_target_is_that_of_its_own_data():
     assert torch.equal(target, label_wise_target(outputs.features, outputs.logits.softmax(1), view.validation.y))
     whole = GradientMatching(variant="whole").target(view)["target"]
     assert whole.shape == target.shape
-    # The mean gradient is the mean of the classes' rows, weighted by their counts, only on the diagonal terms: check the bias column.
+    # The bias column of the mean gradient is the mean residual.
     residual = outputs.logits.softmax(1) - torch.nn.functional.one_hot(view.validation.y, 10)
     assert torch.allclose(whole[:, -1], residual.mean(0), atol=1e-6)
 
@@ -94,7 +94,9 @@ def test_the_servers_target_is_that_of_its_own_data():
 @pytest.mark.parametrize("options", [{}, {"variant": "whole"}, {"score": "distance"}, {"score": "nearest"}, {"nonnegative": False}])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_every_variant_trains(tmp_path, options, weighted):
-    result = run(tmp_path, method="gcfl", rounds=2, coreset={**options, "weighted": weighted, "split": "equal", "points_per_step": 2})
+    result = run(
+        tmp_path, method="gcfl", rounds=2, coreset={**options, "weighted": weighted, "split": "equal", "points_per_step": 2}
+    )
     assert result.finished
     sizes = prepared().federation.clients.partition.sizes
     for client, coreset in result.coresets[0].items():

@@ -7,7 +7,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from helpers import prepared, run
 from torch.nn.functional import cross_entropy
 
 from gcfl import rng
@@ -16,6 +15,7 @@ from gcfl.methods.plain import Plain
 from gcfl.methods.sgd import SGD
 from gcfl.methods.training import learning_rate, orders, train
 from gcfl.types import Coreset
+from helpers import prepared, run
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
@@ -38,7 +38,9 @@ def test_sgd_is_torchs(momentum, fused):
         assert torch.allclose(left, right, atol=1e-6)
 
 
-@pytest.mark.parametrize(("n", "batch", "epochs", "steps"), [(10, 4, 2, None), (10, 4, 1, 7), (3, 8, 3, None), (8, 4, 1, 1), (1, 1, 1, 5)])
+@pytest.mark.parametrize(
+    ("n", "batch", "epochs", "steps"), [(10, 4, 2, None), (10, 4, 1, 7), (3, 8, 3, None), (8, 4, 1, 1), (1, 1, 1, 5)]
+)
 def test_orders_give_the_promised_steps(n, batch, epochs, steps):
     options = TrainOptions(batch=batch, epochs=epochs, steps=steps)
     passes = list(orders(0, 3, 2, n, options))
