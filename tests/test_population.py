@@ -26,6 +26,7 @@ def test_a_hundred_thousand_clients(tmp_path, monkeypatch):
         cohort=cohort,
         rounds=rounds,
         noise=0.4,
+        train={"lr": 0.5},
         out=tmp_path,
     )
     # Only the cohorts' samples were ever looked at, and only their memories are kept.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+import shutil
 import sys
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -104,8 +105,9 @@ def demo(out: Path, seeds: int, rounds: int | None, quiet: bool) -> None:
     console.print("clean: share of clean labels among the samples trained on last; trained on: samples, summed over rounds\n")
     console.print(f"figure: {figure}", soft_wrap=True)
     example = results["digits", "GCFL (distance)", 0].folder
-    console.print(f"one of the runs:    gcfl show {example}", soft_wrap=True)
-    console.print("on your own terms:  gcfl run --method gcfl --data digits --noise 0.3 --budget 0.2", soft_wrap=True)
+    gcfl = "gcfl" if shutil.which("gcfl") else sys.argv[0]  # the command may not be on the path
+    console.print(f"one of the runs:    {gcfl} show {example}", soft_wrap=True)
+    console.print(f"on your own terms:  {gcfl} run --method gcfl --data digits --noise 0.3 --budget 0.2", soft_wrap=True)
     console.print("on your own data:   see 'Your own data and model' in the README", soft_wrap=True)
 
 
