@@ -48,7 +48,8 @@ def test_factors_equal_autograd(name, bias):
     rows = autograd_rows(network, tree, x, y)
     dense = rows.flatten(1).double()
     gradients = whole(features, probabilities, y, network.bias)
-    gram = torch.stack([gradients.gram_column(j) for j in range(len(y))])
+    gram = torch.stack([gradients.gram_column(j) for j in range(len(y))]).double()
+    assert torch.allclose(gradients.gram(slice(None)).double(), gram, rtol=1e-4, atol=1e-5)
     assert torch.allclose(gram, dense @ dense.T, atol=1e-5 * float((dense @ dense.T).abs().max()))
     assert torch.allclose(gradients.squared_norms(), dense.square().sum(1), rtol=1e-4, atol=1e-5)
     assert torch.allclose(gradients.mean(), rows.mean(0), atol=1e-5)
@@ -56,7 +57,7 @@ def test_factors_equal_autograd(name, bias):
     assert torch.allclose(gradients.inner(target), dense @ target.flatten().double(), rtol=1e-4, atol=1e-4)
     own = own_label(features, probabilities, y, network.bias)
     picked = rows[torch.arange(len(y)), y].double()
-    assert torch.allclose(own.gram_column(2), picked @ picked[2], rtol=1e-4, atol=1e-5)
+    assert torch.allclose(own.gram_column(2).double(), picked @ picked[2], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["cnn", "logistic"])

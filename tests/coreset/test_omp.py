@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gcfl import rng
-from gcfl.coreset import Gradients, Pursuit, match_label_wise, match_whole, per_class, pursue
+from gcfl.coreset import Gradients, Pool, Pursuit, match_label_wise, match_whole, per_class, pursue
 
 
 @st.composite
@@ -123,8 +123,9 @@ def test_matching_keeps_its_budget_and_the_labels_apart(budget):
     target = torch.randn(4, 6, generator=generator)
     target[1] = 0  # absent at the server
     how = Pursuit()
-    found = match_label_wise(features, probabilities, labels, target, budget, how, "proportional", rng.stream(0, "x"))
+    pool = Pool(features, probabilities, labels)
+    found = match_label_wise(pool, target, budget, how, "proportional", rng.stream(0, "x"))
     assert len(set(found.indices)) == budget
     counts = np.bincount(labels, minlength=4)
     assert np.array_equal(np.bincount(labels[found.indices], minlength=4), per_class(counts, budget, "proportional"))
-    assert len(set(match_whole(features, probabilities, labels, target, budget, how).indices)) == budget
+    assert len(set(match_whole(pool, target, budget, how).indices)) == budget

@@ -1,12 +1,32 @@
-"""Pure mathematics: features, residuals, target -> coreset. Knows nothing of clients or rounds."""
+"""Coreset selection as a library of its own. Knows nothing of clients or rounds.
+
+    from gcfl.coreset import select
+    chosen = select("gcfl", features, probabilities, labels, budget=50, target=target)
+    chosen.indices, chosen.weights
+
+features (n, d) are the input of the last linear layer, probabilities (n, C) the model's, labels (n,). The target is the
+gradient to match: `label_wise_target` or `whole_target` of a clean set. See `docs/coresets.md`.
+"""
+
+from typing import TYPE_CHECKING, Any
 
 from gcfl.coreset.budget import per_class, points
-from gcfl.coreset.gradients import Gradients, label_wise_target, own_label, whole
+from gcfl.coreset.gradients import Gradients, label_wise_target, own_label, whole, whole_target
 from gcfl.coreset.matching import match_label_wise, match_whole
 from gcfl.coreset.omp import Pursuit, pursue
+from gcfl.coreset.pool import Pool
+from gcfl.coreset.select import SELECTORS, select
+from gcfl.types import Coreset
+
+if TYPE_CHECKING:
+    from gcfl.coreset.estimator import CoresetSelector
 
 __all__ = [
+    "SELECTORS",
+    "Coreset",
+    "CoresetSelector",
     "Gradients",
+    "Pool",
     "Pursuit",
     "label_wise_target",
     "match_label_wise",
@@ -15,5 +35,16 @@ __all__ = [
     "per_class",
     "points",
     "pursue",
+    "select",
     "whole",
+    "whole_target",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """scikit-learn takes most of a second to import: only where its face is asked for."""
+    if name == "CoresetSelector":
+        from gcfl.coreset.estimator import CoresetSelector
+
+        return CoresetSelector
+    raise AttributeError(f"module 'gcfl.coreset' has no attribute {name!r}")

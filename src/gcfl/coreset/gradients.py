@@ -1,10 +1,13 @@
 """Last-layer gradients in closed form, as factors.
 
 For softmax cross-entropy the gradient of sample j with respect to the last layer is the outer product
-`e_j ⊗ [h_j, 1]`, with residual `e_j = p_j - onehot(y_j)` (C,) and features `h_j` (d,). Inner products, norms and sums
-come from the two factors, so the n x C(d + 1) matrix is never built:
+`e_j ⊗ [h_j, 1]`, with residual `e_j = p_j - onehot(y_j)` (C,) and features `h_j` (d,); for sigmoid outputs with binary
+cross-entropy it is the same with `e_j = p_j - y_j`. Inner products, norms, distances and sums come from the two
+factors, so the n x C(d + 1) matrix is never built:
 
-    <g_i, g_j> = (e_i · e_j) (h_i · h_j + 1)
+    ⟨g_i, g_j⟩ = (e_i · e_j) (h_i · h_j + 1)
+
+Sums are float64; products with features keep the features' own type, and nothing as large as the features is copied.
 """
 
 from __future__ import annotations
@@ -13,6 +16,8 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+_CHUNK = 1024  # rows that are widened to float64 at a time
 
 
 @dataclass(frozen=True)
@@ -30,42 +35,58 @@ class Gradients:
         return Gradients(self.coefficients[index], self.features[index], self.bias)
 
     def squared_norms(self) -> Tensor:
-        """(n,) ‖g_j‖², in float64."""
-        features = self.features.double().square().sum(1) + float(self.bias)
-        return self.coefficients.double().square().sum(1) * features
+        """(n,) ‖g_j‖², float64."""
+        parts = [part.double().square().sum(1) for part in torch.split(self.features, _CHUNK)]
+        return self.coefficients.double().square().sum(1) * (torch.cat(parts) + float(self.bias))
 
     def inner(self, target: Tensor) -> Tensor:
-        """(n,) ⟨g_j, target⟩ for a target (k, d + 1), or (k, d) without bias, in float64."""
-        along, offset = (target[:, :-1], target[:, -1]) if self.bias else (target, None)
-        projected = (self.features @ along.to(self.features.dtype).T).double()
-        if offset is not None:
-            projected = projected + offset.double()
+        """(n,) ⟨g_j, target⟩ for a target (k, d + 1), or (k, d) without bias, float64."""
+        along = (target[:, :-1] if self.bias else target).to(self.features.dtype)
+        projected = (self.features @ along.T).double()
+        if self.bias:
+            projected = projected + target[:, -1].double()
         return (self.coefficients.double() * projected).sum(1)
 
     def gram_column(self, j: int) -> Tensor:
-        """(n,) ⟨g_i, g_j⟩ for all i, in float64."""
-        features = (self.features @ self.features[j]).double() + float(self.bias)
-        return (self.coefficients @ self.coefficients[j]).double() * features
+        """(n,) ⟨g_i, g_j⟩ for all i, in the features' type."""
+        column = torch.mv(self.features, self.features[j])
+        if self.bias:
+            column += 1.0
+        return column.mul_(torch.mv(self.coefficients, self.coefficients[j]))
+
+    def gram(self, rows: Tensor | slice) -> Tensor:
+        """(m, n) ⟨g_i, g_j⟩ for i in `rows` and all j, in the features' type."""
+        block = self.features[rows] @ self.features.T
+        if self.bias:
+            block += 1.0
+        return block.mul_(self.coefficients[rows] @ self.coefficients.T)
 
     def mean(self) -> Tensor:
         """(k, d + 1), or (k, d) without bias: the mean gradient."""
-        total = self.coefficients.double().T @ extended(self.features, self.bias).double()
-        return (total / max(1, len(self))).to(self.features.dtype)
-
-
-def extended(features: Tensor, bias: bool) -> Tensor:
-    """[h, 1] (n, d + 1), or h itself where the last layer has no bias."""
-    return torch.cat([features, features.new_ones(features.shape[0], 1)], dim=1) if bias else features
+        count = max(1, len(self))
+        chunks = zip(torch.split(self.coefficients, _CHUNK), torch.split(self.features, _CHUNK), strict=True)
+        along = sum((part.double().T @ rows.double() for part, rows in chunks), start=torch.zeros((), dtype=torch.float64))
+        mean = along.expand(self.coefficients.shape[1], self.features.shape[1]) / count
+        if self.bias:
+            mean = torch.cat([mean, self.coefficients.double().sum(0)[:, None] / count], dim=1)
+        return mean.to(self.features.dtype)
 
 
 def whole(features: Tensor, probabilities: Tensor, labels: Tensor, bias: bool = True) -> Gradients:
-    """Gradients of the full last layer: coefficients e = p - onehot(y) (n, C)."""
-    residuals = probabilities - torch.nn.functional.one_hot(labels, probabilities.shape[1]).to(probabilities.dtype)
+    """Gradients of the full last layer: coefficients e = p - onehot(y) (n, C).
+
+    labels: (n,) class numbers for a softmax, or (n, C) zeros and ones for sigmoid outputs (binary: C = 1).
+    """
+    if labels.ndim == 1:
+        residuals = probabilities.clone()
+        residuals[torch.arange(len(labels)), labels] -= 1.0
+    else:
+        residuals = probabilities - labels.to(probabilities.dtype)
     return Gradients(residuals, features, bias)
 
 
 def own_label(features: Tensor, probabilities: Tensor, labels: Tensor, bias: bool = True) -> Gradients:
-    """Gradients with respect to the weights that feed the sample's own label's output: coefficient p_{y} - 1 (n, 1)."""
+    """Gradients with respect to the weights that feed the sample's own label's output: coefficient p_y - 1 (n, 1)."""
     own = probabilities.gather(1, labels[:, None])
     return Gradients(own - 1.0, features, bias)
 
@@ -75,3 +96,8 @@ def label_wise_target(features: Tensor, probabilities: Tensor, labels: Tensor, b
     own = own_label(features, probabilities, labels, bias)
     rows = [own.rows(labels == c).mean()[0] for c in range(probabilities.shape[1])]
     return torch.stack(rows)
+
+
+def whole_target(features: Tensor, probabilities: Tensor, labels: Tensor, bias: bool = True) -> Tensor:
+    """(C, d + 1): the mean gradient of the full last layer."""
+    return whole(features, probabilities, labels, bias).mean()

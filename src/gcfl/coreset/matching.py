@@ -1,52 +1,73 @@
-"""Gradient matching: the coreset whose gradient adds up to the server's (the paper's equation 5)."""
+"""Gradient matching: coresets whose gradients add up to a target."""
 
 from __future__ import annotations
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from gcfl.coreset.budget import Split, per_class
-from gcfl.coreset.gradients import own_label, whole
+from gcfl.coreset.budget import Split
 from gcfl.coreset.omp import Pursuit, pursue
+from gcfl.coreset.pool import Pool, unweighted
 from gcfl.types import Coreset
 
 
-def match_label_wise(
-    features: Tensor,
-    probabilities: Tensor,
-    labels: Tensor,
-    target: Tensor,
-    budget: int,
-    how: Pursuit,
-    split: Split,
-    draw: np.random.Generator,
-    bias: bool = True,
-) -> Coreset:
-    """One pursuit per class: over the samples labelled c, g_j = (p_jc - 1)·[h_j, 1] against row c of target (C, d + 1).
+def match_label_wise(pool: Pool, target: Tensor, budget: int, how: Pursuit, split: Split, draw: np.random.Generator) -> Coreset:
+    """GCFL, label-wise: one pursuit per class, over the samples labelled c, towards row c of target (C, d + 1).
 
-    features (n, d), probabilities (n, C), labels (n,). A class whose target is zero (the server has no sample of it)
-    gets its points at random from `draw`. The result has exactly min(budget, n) points.
+    The paper's equation 5 with g_j = (p_jc - 1)·[h_j, 1]. A class whose target is zero (the server has no sample of
+    it) gets its points at random from `draw`. The result has exactly min(budget, n) points.
     """
-    classes = probabilities.shape[1]
-    shares = per_class(np.bincount(labels.numpy(), minlength=classes), budget, split)
-    gradients = own_label(features, probabilities, labels, bias)
-    indices, weights = [np.empty(0, dtype=np.int64)], [np.empty(0)]
-    for label in np.flatnonzero(shares):
-        rows = torch.nonzero(labels == int(label))[:, 0]
+    gradients = pool.own_label()
+
+    def pick(label: int, rows: Tensor, share: int) -> Coreset:
         if bool((target[label] == 0).all()):
-            part = np.sort(draw.permutation(len(rows))[: shares[label]])
-            weights.append(np.ones(len(part)))
-        else:
-            found = pursue(gradients.rows(rows), target[label : label + 1], int(shares[label]), how)
-            part = found.indices
-            weights.append(found.weights)
-        indices.append(rows.numpy()[part])
-    return Coreset(np.concatenate(indices), np.concatenate(weights))
+            return unweighted(np.sort(draw.permutation(len(rows))[:share]))
+        return pursue(gradients.rows(rows), target[label : label + 1], share, how)
+
+    return pool.each_class(budget, split, pick)
 
 
-def match_whole(
-    features: Tensor, probabilities: Tensor, labels: Tensor, target: Tensor, budget: int, how: Pursuit, bias: bool = True
-) -> Coreset:
-    """One pursuit over all samples, g_j = (p_j - onehot(y_j)) ⊗ [h_j, 1], against the mean gradient (C, d + 1)."""
-    return pursue(whole(features, probabilities, labels, bias), target, budget, how)
+def match_whole(pool: Pool, target: Tensor, budget: int, how: Pursuit) -> Coreset:
+    """GCFL, whole: one pursuit over all samples, g_j = (p_j - onehot(y_j)) ⊗ [h_j, 1], towards target (C, d + 1)."""
+    return pursue(pool.whole(), target, budget, how)
+
+
+def match_own_label_wise(pool: Pool, budget: int, how: Pursuit, split: Split) -> Coreset:
+    """GradMatch (Killamsetty et al. 2021), per class: the target is the class's own mean gradient; no help from a server."""
+    gradients = pool.own_label()
+
+    def pick(label: int, rows: Tensor, share: int) -> Coreset:  # noqa: ARG001
+        mine = gradients.rows(rows)
+        return pursue(mine, mine.mean(), share, how)
+
+    return pool.each_class(budget, split, pick)
+
+
+def match_own_whole(pool: Pool, budget: int, how: Pursuit) -> Coreset:
+    """GradMatch, whole: one pursuit towards the mean gradient of all samples."""
+    gradients = pool.whole()
+    return pursue(gradients, gradients.mean(), budget, how)
+
+
+def glister_label_wise(pool: Pool, target: Tensor, budget: int, split: Split) -> Coreset:
+    """GLISTER (Killamsetty et al. 2021), linearised: per class, the largest ⟨g_j, target_c⟩.
+
+    GLISTER maximises the log-likelihood of a validation set after one gradient step on the coreset. To first order in
+    the step size its gain from sample j is η ⟨g_j, ∇l_S⟩, so the linearised objective Σ_{j in X} ⟨g_j, g⟩ is modular, and
+    its best b points are the b largest. (The original evaluates the validation loss itself, which clients cannot.)
+    """
+    inner = pool.own_label()
+
+    def pick(label: int, rows: Tensor, share: int) -> Coreset:
+        return _largest(inner.rows(rows).inner(target[label : label + 1]), share)
+
+    return pool.each_class(budget, split, pick)
+
+
+def glister_whole(pool: Pool, target: Tensor, budget: int) -> Coreset:
+    """GLISTER, linearised, over all samples: the largest ⟨g_j, target⟩."""
+    return _largest(pool.whole().inner(target), budget)
+
+
+def _largest(values: Tensor, count: int) -> Coreset:
+    return unweighted(values.argsort(descending=True, stable=True)[:count])

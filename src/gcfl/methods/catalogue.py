@@ -13,11 +13,16 @@ from typing import Any
 from gcfl.errors import ConfigError, did_you_mean
 from gcfl.methods.average import Average
 from gcfl.methods.everything import Everything
+from gcfl.methods.facility_location import FacilityLocation
+from gcfl.methods.glister import Glister
 from gcfl.methods.gradient_matching import GradientMatching
+from gcfl.methods.gradmatch import GradMatch
+from gcfl.methods.medoids import Craig, Crust
 from gcfl.methods.parts import LocalRule, Method, Part, Selector, ServerRule
 from gcfl.methods.plain import Plain
 from gcfl.methods.random import Random
 from gcfl.methods.server_only import ServerOnly
+from gcfl.methods.trust import Agreement, SmallLoss
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,13 @@ WORDS: dict[str, Word] = {
     "gcfl": Word(GradientMatching.summary, select=GradientMatching),
     "fedavg": Word("federated averaging on all samples", local=Plain),
     "random": Word(Random.summary, select=Random),
+    "facility": Word(FacilityLocation.summary, select=FacilityLocation),
+    "crust": Word(Crust.summary, select=Crust),
+    "craig": Word(Craig.summary, select=Craig),
+    "glister": Word(Glister.summary, select=Glister),
+    "gradmatch": Word(GradMatch.summary, select=GradMatch),
+    "small-loss": Word(SmallLoss.summary, select=SmallLoss),
+    "agreement": Word(Agreement.summary, select=Agreement),
     "skyline": Word("FedAvg on the clean samples only: needs the truth, simulation only", clean_only=True),
     "server-only": Word(ServerOnly.summary, server=ServerOnly),
 }

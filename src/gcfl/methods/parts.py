@@ -17,6 +17,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from gcfl.coreset import Pool
 from gcfl.network import Network, Output
 from gcfl.options import Count, NonNegative, Options, Positive
 from gcfl.types import Coreset, Shard, Tree, Update
@@ -60,6 +61,10 @@ class Setting:
     train: TrainOptions
 
 
+def pool_of(outputs: Output, shard: Shard, bias: bool) -> Pool:
+    return Pool(outputs.features.cpu(), torch.softmax(outputs.logits, dim=1).cpu(), shard.y, bias)
+
+
 @dataclass(frozen=True)
 class ServerView:
     """What a server half may see. `validation` is D_S: it never leaves the server."""
@@ -76,6 +81,11 @@ class ServerView:
         """Features and logits of D_S under the current model."""
         self.meter.forward += len(self.validation)
         return self.setting.network.outputs(self.model, self.validation.x)
+
+    @cached_property
+    def pool(self) -> Pool:
+        """D_S as the current model sees it."""
+        return pool_of(self.outputs, self.validation, self.setting.network.bias)
 
 
 @dataclass(frozen=True)
@@ -95,9 +105,10 @@ class ClientView:
         self.meter.forward += len(self.shard)
         return self.setting.network.outputs(self.model, self.shard.x)
 
-    @property
-    def probabilities(self) -> Tensor:
-        return torch.softmax(self.outputs.logits, dim=1)
+    @cached_property
+    def pool(self) -> Pool:
+        """Its samples as the model sees them: features, probabilities, observed labels."""
+        return pool_of(self.outputs, self.shard, self.setting.network.bias)
 
 
 @dataclass(frozen=True)

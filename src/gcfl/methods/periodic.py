@@ -8,7 +8,7 @@ round is no multiple of K) trains on a random coreset, never on all its data.
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Literal
 
@@ -84,6 +84,13 @@ class Periodic(Selector):
         values = np.concatenate([rounds[others], np.array([told[client] for client in heard.tolist()], dtype=np.int64)])
         order = np.argsort(clients)
         return {"clients": torch.from_numpy(clients[order]), "rounds": torch.from_numpy(values[order])}
+
+
+class Unaided(Periodic, ABC):
+    """A periodic selector that needs nothing from the server."""
+
+    def target(self, view: ServerView) -> Tree:
+        return {}
 
 
 def at_random(view: ClientView, budget: int, *purpose: rng.Name) -> Coreset:

@@ -1,0 +1,80 @@
+"""What selectors share that are told a gradient of the server's clean set, and those that pursue a gradient.
+
+The server half sends the gradient of D_S: label-wise (row c: mean of (p_c - 1)·[h, 1] over the samples of class c) or whole
+(the mean gradient of the last layer). C·(d + 1) numbers travel, the size of the last layer, and only to clients that are
+due.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC
+from typing import Literal
+
+import numpy as np
+
+from gcfl.coreset import Pursuit, label_wise_target, whole_target
+from gcfl.coreset.budget import Split
+from gcfl.coreset.omp import Score
+from gcfl.errors import DataError
+from gcfl.methods.parts import ServerView
+from gcfl.methods.periodic import Periodic
+from gcfl.options import Count, NonNegative, Options
+from gcfl.types import Shard, Tree
+
+log = logging.getLogger("gcfl")
+Variant = Literal["label-wise", "whole"]
+
+
+class PursuitOptions(Options):
+    """How orthogonal matching pursuit goes."""
+
+    score: Score = "correlation"
+    """which point is next: correlation (classical), distance (the paper's text), nearest (no residual)"""
+    ridge: NonNegative = 0.5
+    """λ, the weight of ‖w‖²"""
+    nonnegative: bool = True
+    """weights w >= 0"""
+    points_per_step: Count = 1
+    """points added before the weights are solved again"""
+    tolerance: NonNegative = 1e-10
+    """stop the pursuit at this residual, relative to the target, and fill the budget"""
+
+    @property
+    def how(self) -> Pursuit:
+        return Pursuit(self.score, self.ridge, self.nonnegative, self.points_per_step, self.tolerance)
+
+
+class Targeted(Periodic, ABC):
+    """A selector that needs the gradient of the server's clean set."""
+
+    variant: Variant = "label-wise"
+    """class by class, or over all samples at once"""
+    split: Split = "proportional"
+    """how the budget is shared over classes (label-wise)"""
+    allow_single: bool = False
+    """accept a class with a single sample in the server's set, whose features the gradient then reveals"""
+
+    def check(self, validation: Shard, classes: tuple[str | int, ...]) -> None:
+        if self.variant == "whole":
+            return
+        counts = np.bincount(validation.y.numpy(), minlength=len(classes))
+        single = [str(classes[label]) for label in np.flatnonzero(counts == 1)]
+        if single and not self.allow_single:
+            raise DataError(
+                f"the server's clean set has a single sample of class {', '.join(single)}, and its gradient would reveal "
+                "that sample's features; raise data.validation, or set coreset.allow_single = true"
+            )
+        few = [str(classes[label]) for label in np.flatnonzero((counts > 0) & (counts < 5))]
+        if few:
+            log.warning(
+                "the server's clean set has fewer than 5 samples of class %s: their gradient tells much about them", ", ".join(few)
+            )
+        none = [str(classes[label]) for label in np.flatnonzero(counts == 0)]
+        if none:
+            log.warning("the server's clean set has no sample of class %s: clients choose at random there", ", ".join(none))
+
+    def target(self, view: ServerView) -> Tree:
+        pool = view.pool
+        gradient = whole_target if self.variant == "whole" else label_wise_target
+        return {"target": gradient(pool.features, pool.probabilities, pool.labels, pool.bias)}
