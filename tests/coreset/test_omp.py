@@ -1,93 +1,235 @@
-"""Orthogonal matching pursuit against its definition, solved from scratch at every step."""
+"""Orthogonal matching pursuit against its definition, solved from scratch at every step, and against brute force."""
 
 from __future__ import annotations
+
+from itertools import combinations
 
 import numpy as np
 import pytest
 import scipy.optimize
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gcfl import rng
 from gcfl.coreset import Gradients, Pool, Pursuit, match_label_wise, match_whole, per_class, pursue
 
 
+def dense(gradients: Gradients) -> np.ndarray:
+    """(n, k(d + 1)): the matrix that the product never builds."""
+    features = gradients.features
+    if gradients.bias:
+        features = torch.cat([features, torch.ones(len(features), 1, dtype=features.dtype)], dim=1)
+    return (gradients.coefficients[:, :, None] * features[:, None, :]).flatten(1).numpy()
+
+
 @st.composite
-def problems(draw):
+def problems(draw, sizes=st.integers(1, 16)):
     seed = draw(st.integers(0, 2**32))
-    n, d, k = draw(st.integers(1, 14)), draw(st.integers(1, 8)), draw(st.integers(1, 3))
+    n, d, k = draw(sizes), draw(st.integers(1, 8)), draw(st.integers(1, 3))
     generator = rng.stream(seed, "problem")
     features = generator.normal(size=(n, d))
     coefficients = generator.normal(size=(n, k))
-    if draw(st.booleans()):  # duplicates
-        features[n // 2 :] = features[: n - n // 2]
-        coefficients[n // 2 :] = coefficients[: n - n // 2]
+    kind = draw(st.sampled_from(["plain", "duplicates", "multiples", "zeros", "one direction", "low rank"]))
+    half = n - n // 2
+    if kind in ("duplicates", "multiples"):
+        features[n // 2 :] = features[:half]
+        coefficients[n // 2 :] = coefficients[:half] * (-2.0 if kind == "multiples" else 1.0)
+    elif kind == "zeros":
+        features[::2] = 0
+        coefficients[::3] = 0
+    elif kind == "one direction":
+        features[:] = features[0]
+    elif kind == "low rank":
+        features = features[:, :1] * generator.normal(size=(1, d))
     if draw(st.booleans()):  # as after a ReLU, with the label's own residual
         features, coefficients = np.abs(features), -np.abs(coefficients)
-    if draw(st.booleans()):
-        features[0] = 0
-        coefficients[0] = 0
-    target = generator.normal(size=(k, d + 1)) * draw(st.sampled_from([0.0, 1e-3, 1.0, 100.0]))
+    bias = draw(st.booleans())
+    if not bias:  # with one, a scale makes all gradients parallel to within rounding
+        features *= draw(st.sampled_from([1e-6, 1.0, 1e6]))
+    gradients = Gradients(torch.from_numpy(coefficients), torch.from_numpy(features), bias)
+    matrix = dense(gradients)
+    goal = draw(st.sampled_from(["random", "zero", "mean", "a point", "negative"]))
+    target = {
+        "random": generator.normal(size=matrix.shape[1]) * max(1e-3, np.abs(matrix).max()),
+        "zero": np.zeros(matrix.shape[1]),
+        "mean": matrix.mean(0),
+        "a point": matrix[0],
+        "negative": -matrix.sum(0),
+    }[goal]
     how = Pursuit(
         score=draw(st.sampled_from(["correlation", "distance"])),
         ridge=draw(st.sampled_from([0.0, 0.01, 0.5, 10.0])),
         nonnegative=draw(st.booleans()),
     )
-    budget = draw(st.integers(0, n + 2))
-    return torch.from_numpy(features), torch.from_numpy(coefficients), torch.from_numpy(target), budget, how
+    return gradients, matrix, target, draw(st.integers(0, n + 2)), how
 
 
-def objective(chosen, weights, target, ridge):
+def value(chosen, weights, target, ridge):
+    """The objective ‖Σ w g - target‖² + λ‖w‖²."""
     return float(np.sum((weights @ chosen - target) ** 2) + ridge * np.sum(weights**2))
 
 
 def best_weights(chosen, target, ridge, nonnegative):
-    """Least squares with the ridge as extra rows."""
+    """Least squares with the ridge as extra rows, from scratch."""
     rows = np.concatenate([chosen.T, np.sqrt(ridge) * np.eye(len(chosen))])
     goal = np.concatenate([target, np.zeros(len(chosen))])
     if nonnegative:
-        return scipy.optimize.nnls(rows, goal, maxiter=1000)[0]
+        size = np.abs(rows).max() or 1.0  # scipy's nnls has absolute tolerances
+        return scipy.optimize.nnls(rows / size, goal / size, maxiter=1000)[0]
     return np.linalg.lstsq(rows, goal, rcond=None)[0]
 
 
+@settings(max_examples=400)
 @given(problems())
 def test_every_step_is_the_best_by_definition(problem):
-    features, coefficients, target, budget, how = problem
-    gradients = Gradients(coefficients, features)
-    ones = torch.cat([features, torch.ones(len(features), 1, dtype=features.dtype)], dim=1)
-    dense = (coefficients[:, :, None] * ones[:, None, :]).flatten(1).numpy()
-    goal = target.flatten().numpy()
+    gradients, matrix, goal, budget, how = problem
+    target = torch.from_numpy(goal).reshape(gradients.coefficients.shape[1], -1)
     steps = []
-    found = pursue(gradients, target, budget, how, trace=lambda indices, weights: steps.append((indices.copy(), weights.copy())))
-    assert len(found) == min(budget, len(dense))
+    found = pursue(gradients, target, budget, how, trace=lambda indices, weights: steps.append((indices, weights)))
+    assert len(found) == min(budget, len(matrix))
     assert len(set(found.indices)) == len(found)
-    scale = max(1.0, float(np.abs(dense).max()) ** 2, float(np.abs(goal).max()) ** 2)
-    before_indices, before_weights = np.empty(0, dtype=int), np.empty(0)
-    last = float(goal @ goal)
-    for indices, weights in steps:
-        residual = goal - before_weights @ dense[before_indices]
-        free = np.setdiff1d(np.arange(len(dense)), before_indices)
+    norms = np.linalg.norm(matrix, axis=1)
+    size = float(np.linalg.norm(goal))
+    last = size**2
+    indices, weights = np.empty(0, dtype=int), np.empty(0)
+    for following, solved in steps:
+        residual = goal - weights @ matrix[indices]
+        free = np.setdiff1d(np.arange(len(matrix)), indices)
         if how.score == "distance":
-            scores = -np.sum((dense - residual) ** 2, axis=1)
+            scores = matrix @ residual - norms**2 / 2
         else:
-            scores = dense @ residual if how.nonnegative else np.abs(dense @ residual)
-        assert scores[indices[-1]] >= scores[free].max() - 1e-8 * scale
-        best = best_weights(dense[indices], goal, how.ridge, how.nonnegative)
-        got = objective(dense[indices], weights, goal, how.ridge)
-        assert got <= objective(dense[indices], best, goal, how.ridge) + 1e-6 * scale
-        assert got <= last + 1e-9 * scale
-        assert not how.nonnegative or (weights >= 0).all()
-        before_indices, before_weights, last = indices, weights, got
+            scores = matrix @ residual if how.nonnegative else np.abs(matrix @ residual)
+        scale = float(norms.max() * max(size, norms.max() if how.score == "distance" else 0.0))
+        assert scores[following[-1]] >= scores[free].max() - 1e-9 * scale
+        ideal = value(matrix[following], best_weights(matrix[following], goal, how.ridge, how.nonnegative), goal, how.ridge)
+        got = value(matrix[following], solved, goal, how.ridge)
+        assert got <= ideal + 1e-6 * size**2
+        assert got <= last + 1e-9 * size**2, "the objective grew"
+        assert not how.nonnegative or (solved >= 0).all()
+        indices, weights, last = following, solved, got
+    # What stopped early had nothing left that lowers the objective.
+    if len(indices) < len(found):
+        assert (found.weights[len(indices) :] == 0).all()
+        gain = matrix @ (goal - weights @ matrix[indices])
+        free = np.setdiff1d(np.arange(len(matrix)), indices)
+        assert ((gain if how.nonnegative else np.abs(gain))[free] <= 1e-8 * norms[free] * size + 1e-300).all()
+
+
+def brute_force(matrix, goal, budget, ridge):
+    return min(
+        value(matrix[list(subset)], best_weights(matrix[list(subset)], goal, ridge, True), goal, ridge)
+        for subset in combinations(range(len(matrix)), budget)
+    )
+
+
+def test_against_brute_force(record_property):
+    """On tiny problems greedy is compared with the best of all subsets; the ratio is reported, and never below 1."""
+    ratios = {"correlation": [], "distance": []}
+    for seed in range(60):
+        generator = rng.stream(seed, "tiny")
+        n, budget = int(generator.integers(4, 13)), int(generator.integers(1, 4))
+        gradients = Gradients(-torch.from_numpy(generator.random((n, 1))), torch.from_numpy(np.abs(generator.normal(size=(n, 5)))))
+        matrix = dense(gradients)
+        goal = matrix[: n // 2].mean(0)
+        best = brute_force(matrix, goal, budget, 0.01)
+        for score, found in ratios.items():
+            chosen = pursue(gradients, torch.from_numpy(goal)[None], budget, Pursuit(score=score, ridge=0.01))
+            got = value(matrix[chosen.indices], chosen.weights, goal, 0.01)
+            assert got >= best * (1 - 1e-9)
+            found.append(got / best)
+            if budget == 1 and score == "correlation":
+                # One point: the best has the largest ⟨g, t⟩² / (‖g‖² + λ), which greedy by ⟨g, t⟩ need not take.
+                gains = np.maximum(matrix @ goal, 0) ** 2 / (np.sum(matrix**2, axis=1) + 0.01)
+                assert best == pytest.approx(goal @ goal - gains.max())
+    for score, found in ratios.items():
+        print(f"{score}: objective over the best subset's, median {np.median(found):.2f}, worst {max(found):.2f}")  # noqa: T201
+        record_property(f"{score} median ratio", float(np.median(found)))
+        assert np.median(found) < {"correlation": 6, "distance": 12}[score]
+
+
+@pytest.mark.parametrize("per_step", [2, 3, 7])
+def test_several_points_per_step(per_step):
+    generator = rng.stream(3, "many")
+    gradients = Gradients(-torch.from_numpy(generator.random((40, 1))), torch.from_numpy(np.abs(generator.normal(size=(40, 6)))))
+    matrix = dense(gradients)
+    goal = matrix[:9].mean(0)
+    sizes = []
+    found = pursue(
+        gradients, torch.from_numpy(goal)[None], 20, Pursuit(points_per_step=per_step), lambda indices, _: sizes.append(len(indices))
+    )
+    assert sizes == [min(20, per_step * (step + 1)) for step in range(len(sizes))]
+    ideal = best_weights(matrix[found.indices], goal, 0.5, True)
+    assert value(matrix[found.indices], found.weights, goal, 0.5) <= value(matrix[found.indices], ideal, goal, 0.5) + 1e-9
+
+
+def test_a_long_pursuit_does_not_drift():
+    """300 points with many entering and leaving, no ridge to speak of: still the solution from scratch."""
+    generator = rng.stream(5, "long")
+    gradients = Gradients(-torch.from_numpy(generator.random((600, 1))), torch.from_numpy(np.abs(generator.normal(size=(600, 400)))))
+    matrix = dense(gradients)
+    goal = matrix[:300].mean(0) + 0.3 * generator.normal(size=401)
+    for score in ("correlation", "distance"):
+        found = pursue(gradients, torch.from_numpy(goal)[None], 300, Pursuit(score=score, ridge=1e-8))
+        ideal = best_weights(matrix[found.indices], goal, 1e-8, True)
+        got = value(matrix[found.indices], found.weights, goal, 1e-8)
+        assert got <= value(matrix[found.indices], ideal, goal, 1e-8) * (1 + 1e-6) + 1e-9
+        assert (found.weights >= 0).all()
+
+
+def test_single_precision_finds_the_same_quality():
+    generator = rng.stream(6, "single")
+    features = np.abs(generator.normal(size=(300, 50)))
+    coefficients = -generator.random((300, 1))
+    goal = (coefficients * np.concatenate([features, np.ones((300, 1))], 1))[:60].mean(0)
+    values = []
+    for kind in (torch.float64, torch.float32):
+        gradients = Gradients(torch.from_numpy(coefficients).to(kind), torch.from_numpy(features).to(kind))
+        found = pursue(gradients, torch.from_numpy(goal).to(kind)[None], 40, Pursuit())
+        matrix = coefficients * np.concatenate([features, np.ones((300, 1))], 1)
+        values.append(value(matrix[found.indices], found.weights, goal, 0.5))
+    assert values[1] == pytest.approx(values[0], rel=1e-3)
 
 
 def test_points_that_only_fill_the_budget_weigh_nothing():
-    features = torch.eye(4, dtype=torch.float64)
-    gradients = Gradients(torch.ones(4, 1, dtype=torch.float64), features, bias=False)
+    gradients = Gradients(torch.ones(4, 1, dtype=torch.float64), torch.eye(4, dtype=torch.float64), bias=False)
     target = torch.tensor([[1.0, 0, 0, 0]], dtype=torch.float64)
     found = pursue(gradients, target, 3, Pursuit(ridge=0.0))
-    assert found.indices[0] == 0
+    assert found.indices.tolist() == [0, 1, 2]
     assert np.allclose(found.weights, [1, 0, 0])
+
+
+DEGENERATE = {
+    "budget 0": (Gradients(torch.ones(3, 1), torch.ones(3, 2)), torch.ones(1, 3), 0, [], []),
+    "one sample": (Gradients(torch.ones(1, 1), torch.zeros(1, 1)), torch.tensor([[0.0, 3.0]]), 5, [0], [2.0]),
+    "budget over n": (
+        Gradients(torch.ones(2, 1), torch.tensor([[1.0], [0.0]]), bias=False),
+        torch.tensor([[3.0]]),
+        9,
+        [0, 1],
+        [2.0, 0.0],
+    ),
+    "target zero": (Gradients(torch.ones(3, 1), torch.arange(3.0)[:, None]), torch.zeros(1, 2), 2, [0, 1], [0, 0]),
+    "all gradients zero": (Gradients(torch.zeros(3, 1), torch.ones(3, 2)), torch.ones(1, 3), 2, [0, 1], [0, 0]),
+    "target behind": (Gradients(torch.ones(3, 1), torch.zeros(3, 1)), torch.tensor([[0.0, -1.0]]), 2, [0, 1], [0, 0]),
+    "no samples": (Gradients(torch.ones(0, 1), torch.ones(0, 2)), torch.ones(1, 3), 2, [], []),
+}
+
+
+@pytest.mark.parametrize("name", DEGENERATE)
+def test_degenerate_problems_have_defined_results(name):
+    gradients, target, budget, indices, weights = DEGENERATE[name]
+    found = pursue(gradients, target, budget, Pursuit(ridge=0.5))
+    assert found.indices.tolist() == indices
+    assert np.allclose(found.weights, weights)
+
+
+def test_duplicates_share_the_weight():
+    """λ > 0: two equal points carry half each; λ = 0: one carries all, the other fills."""
+    gradients = Gradients(torch.ones(2, 1, dtype=torch.float64), torch.ones(2, 1, dtype=torch.float64), bias=False)
+    target = torch.tensor([[2.0]], dtype=torch.float64)
+    assert np.allclose(pursue(gradients, target, 2, Pursuit(ridge=1.0)).weights, [2 / 3, 2 / 3])
+    assert np.allclose(pursue(gradients, target, 2, Pursuit(ridge=0.0)).weights, [2, 0])
 
 
 def test_nearest_takes_the_points_nearest_to_the_target():

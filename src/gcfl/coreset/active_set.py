@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import numpy as np
 import scipy.linalg
+import torch
 
 from gcfl.types import FloatArray, IntArray
 
 _COLLINEAR = 1e-12  # share of a point's squared norm outside the span of the others below which it adds nothing
+_CHECK_EVERY = 4  # points between two checks of the inverse while every point has a weight
 _DRIFT = 1e-11  # how far the normal equations may be off, relative to their largest term
 
 
@@ -27,12 +29,13 @@ class ActiveSet:
         self._ridge, self._nonnegative, self._slack = ridge, nonnegative, slack
         self._gram = np.zeros((capacity, capacity))
         self._linear = np.zeros(capacity)
-        self._inverse = np.zeros((capacity, capacity))
-        self._scratch = np.zeros((capacity, capacity))
-        self._active = np.zeros(capacity, dtype=np.int64)  # which point each row of the inverse belongs to
-        self._rows = 0
-        self._held = np.zeros(capacity, dtype=bool)
         self._slopes = np.zeros(capacity)  # ⟨g_s, residual⟩ = q - K w: minus half the objective's slope, without the ridge
+        self._inverse = np.zeros((capacity, capacity))
+        self._inverse_tensor = torch.from_numpy(self._inverse)  # the same memory: torch updates part of a matrix in place
+        self._goal = np.zeros(capacity)  # the unconstrained solution on the active points, by row of the inverse
+        self._active = np.zeros(capacity, dtype=np.int64)  # which point each row of the inverse belongs to
+        self._held = np.zeros(capacity, dtype=bool)
+        self._rows = 0
         self.weights = np.zeros(capacity)
         self.size = 0
 
@@ -47,38 +50,38 @@ class ActiveSet:
 
     def solve(self, entered: int) -> None:
         """Solve again after the last `entered` points came in."""
-        newest = range(self.size - entered, self.size)
         if not self._nonnegative:
-            for point in newest:
+            for point in range(self.size - entered, self.size):
                 self._attach(point)
+            self.weights[self._active[: self._rows]] = self._goal[: self._rows]
             self._settle()
             return
-        blocked: set[int] = set()  # collinear, or in and out at once: only rounding lets them in
+        blocked: list[int] = []  # collinear, or in and out at once: only rounding lets them in
         while True:
             candidates = np.where(self._held[: self.size], -np.inf, self._slopes[: self.size])
-            candidates[list(blocked)] = -np.inf
+            candidates[blocked] = -np.inf
             point = int(candidates.argmax())
             if candidates[point] <= self._slack * np.sqrt(self._gram[point, point]):
                 return
             if not self._attach(point) or not self._descend(point):
-                blocked.add(point)
+                blocked.append(point)
             self._settle()
 
     def _attach(self, point: int) -> bool:
         """A row for `point` at the end of the inverse; False where it lies in the span of the others."""
         k = self._rows
-        active = self._active[:k]
-        column = self._gram[point, active]
+        column = self._gram[point, self._active[:k]]
         diagonal = self._gram[point, point] + self._ridge
         inner = self._inverse[:k, :k] @ column
         rest = diagonal - column @ inner
         if not rest > _COLLINEAR * diagonal:
             return False
-        scaled = inner / rest
-        np.multiply.outer(scaled, inner, out=self._scratch[:k, :k])
-        self._inverse[:k, :k] += self._scratch[:k, :k]
-        self._inverse[:k, k] = self._inverse[k, :k] = -scaled
+        weight = (self._linear[point] - column @ self._goal[:k]) / rest
+        self._outer(inner, 1.0 / rest, k)
+        self._inverse[:k, k] = self._inverse[k, :k] = inner / -rest
         self._inverse[k, k] = 1.0 / rest
+        self._goal[:k] -= weight * inner
+        self._goal[k] = weight
         self._active[k] = point
         self._held[point] = True
         self._rows = k + 1
@@ -87,56 +90,48 @@ class ActiveSet:
     def _detach(self, row: int) -> None:
         """Take a row out of the inverse; the last row takes its place."""
         last = self._rows - 1
-        inverse = self._inverse
-        if row != last:
-            inverse[[row, last], : last + 1] = inverse[[last, row], : last + 1]
-            inverse[: last + 1, [row, last]] = inverse[: last + 1, [last, row]]
-            self._active[[row, last]] = self._active[[last, row]]
-        edge = inverse[:last, last]
-        np.multiply.outer(edge / inverse[last, last], edge, out=self._scratch[:last, :last])
-        inverse[:last, :last] -= self._scratch[:last, :last]
-        point = self._active[last]
-        self._held[point] = False
-        self.weights[point] = 0.0
+        inverse, pair, swapped = self._inverse, [row, last], [last, row]
+        inverse[pair, : last + 1] = inverse[swapped, : last + 1]
+        inverse[: last + 1, pair] = inverse[: last + 1, swapped]
+        self._active[pair] = self._active[swapped]
+        self._goal[pair] = self._goal[swapped]
+        edge, corner = inverse[:last, last].copy(), float(inverse[last, last])
+        self._outer(edge, -1.0 / corner, last)
+        self._goal[:last] -= edge * (self._goal[last] / corner)
+        self._held[self._active[last]] = False
+        self.weights[self._active[last]] = 0.0
         self._rows = last
+
+    def _outer(self, vector: FloatArray, scale: float, k: int) -> None:
+        edge = torch.from_numpy(vector)
+        self._inverse_tensor[:k, :k].addr_(edge, edge, alpha=scale)
 
     def _descend(self, entered: int) -> bool:
         """Walk towards the unconstrained solution, and drop each point whose weight reaches 0 on the way.
 
-        False where the point that entered is dropped at once.
+        False where the point that entered is dropped.
         """
-        while self._rows:
-            k = self._rows
-            active = self._active[:k]
-            goal = self._inverse[:k, :k] @ self._linear[active]
+        stays = True
+        while True:
+            active, goal = self._active[: self._rows], self._goal[: self._rows]
             falling = np.flatnonzero(goal <= 0)
             if falling.size == 0:
                 self.weights[active] = goal
-                return True
+                return stays
             now = self.weights[active]
-            ratios = now[falling] / (now[falling] - goal[falling])  # now >= 0 >= goal: 0 / 0 only for the one that entered at 0
-            ratios = np.where(np.isfinite(ratios), ratios, 0.0)
+            # How far each falling weight lets us go: now >= 0 >= goal, and one that is 0 already lets us go nowhere.
+            ratios = now[falling] / np.maximum(now[falling] - goal[falling], np.finfo(float).tiny)
             first = int(ratios.argmin())
             self.weights[active] = np.maximum(now + ratios[first] * (goal - now), 0.0)
             row = int(falling[first])
-            leaving = int(active[row])
+            stays = stays and int(active[row]) != entered
             self._detach(row)
-            if leaving == entered:
-                self._restore()
-                return False
-        return True
-
-    def _restore(self) -> None:
-        active = self._active[: self._rows]
-        goal = self._inverse[: self._rows, : self._rows] @ self._linear[active]
-        if (goal > 0).all():
-            self.weights[active] = goal
 
     def _settle(self) -> None:
         """New slopes; where those of active points show that the inverse has drifted, refine, then compute it anew."""
         k, active = self._rows, self._active[: self._rows]
-        if not self._nonnegative:
-            self.weights[active] = self._inverse[:k, :k] @ self._linear[active]
+        if k == self.size and self.size % _CHECK_EVERY:
+            return  # nobody waits for a weight, so no slope is asked for
         bound = _DRIFT * float(np.abs(self._linear[: self.size]).max())
         if self._drift(active) <= bound:
             return
@@ -159,7 +154,8 @@ class ActiveSet:
 
     def _refine(self, active: IntArray) -> None:
         """One step of iterative refinement, unless it would make a weight negative."""
+        k = self._rows
         off = self._slopes[active] - self._ridge * self.weights[active]
-        better = self.weights[active] + self._inverse[: self._rows, : self._rows] @ off
-        if not self._nonnegative or (better >= 0).all():
-            self.weights[active] = better
+        self._goal[:k] = self.weights[active] + self._inverse[:k, :k] @ off
+        if not self._nonnegative or (self._goal[:k] >= 0).all():
+            self.weights[active] = self._goal[:k]

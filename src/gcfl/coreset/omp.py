@@ -54,37 +54,59 @@ def pursue(gradients: Gradients, target: Tensor, budget: int, how: Pursuit | Non
     slack = how.tolerance * float(target.double().square().sum().sqrt())
     threshold = slack * np.sqrt(norms)
     weights = ActiveSet(budget, how.ridge, how.nonnegative, slack)
+    selected = _Selected(gradients, target, budget)
     columns = torch.empty((budget, n), dtype=gradients.features.dtype)
     chosen = np.empty(budget, dtype=np.int64)
-    taken = np.zeros(n, dtype=bool)
+    barred = np.zeros(n)  # -inf for the points that are taken
     correlation = first
     count = 0
     while count < budget:
         gain = correlation if how.nonnegative else np.abs(correlation)
-        scores = _scores(how, gain, first if how.score == "nearest" else correlation, norms)
-        scores[taken] = -np.inf
+        scores = _scores(how, gain, first if how.score == "nearest" else correlation, norms) + barred
         left = budget - count
-        if how.score != "nearest" and not ((gain > threshold) & ~taken).any():
+        picks = _best(scores, left if how.score == "nearest" else min(how.points_per_step, left))
+        if how.score != "nearest" and gain[picks[0]] <= threshold[picks[0]] and not (gain + barred > threshold).any():
             chosen[count:] = _best(scores, left)
             break
-        picks = _best(scores, left if how.score == "nearest" else min(how.points_per_step, left))
-        for j in picks:
-            columns[count] = gradients.gram_column(int(j))
+        for j in picks.tolist():
+            columns[count] = gradients.gram_column(j)
+            weights.enter(*selected.enter(j))
             chosen[count] = j
-            taken[j] = True
+            barred[j] = -np.inf
             count += 1
-            weights.enter(columns[count - 1].numpy()[chosen[:count]].astype(np.float64), float(first[j]))
         weights.solve(entered=len(picks))
         held = torch.from_numpy(weights.weights[:count]).to(columns.dtype)
-        correlation = first - torch.mv(columns[:count].T, held).double().numpy()
+        correlation = first - torch.mv(columns[:count].T, held).numpy()
         if trace is not None:
             trace(chosen[:count].copy(), weights.weights[:count].copy())
     return Coreset(chosen, weights.weights)
 
 
+class _Selected:
+    """The selected gradients in float64, as factors: a small ridge needs their inner products more exactly than scores need theirs."""
+
+    def __init__(self, gradients: Gradients, target: Tensor, budget: int) -> None:
+        self._gradients = gradients
+        self._target = target.double().numpy()
+        self._coefficients = np.empty((budget, gradients.coefficients.shape[1]))
+        self._features = np.empty((budget, self._target.shape[1]))
+        self._features[:, -1] = 1.0  # the bias, where there is one; else overwritten
+        self._count = 0
+
+    def enter(self, j: int) -> tuple[FloatArray, float]:
+        """Inner products of point j with those before it and itself (count + 1,), and with the target."""
+        k, d = self._count, self._gradients.features.shape[1]
+        self._coefficients[k] = self._gradients.coefficients[j].numpy()
+        self._features[k, :d] = self._gradients.features[j].numpy()
+        self._count = k + 1
+        coefficients, features = self._coefficients[: k + 1], self._features[: k + 1]
+        column: FloatArray = (coefficients @ coefficients[k]) * (features @ features[k])
+        return column, float(coefficients[k] @ (self._target @ features[k]))
+
+
 def _scores(how: Pursuit, gain: FloatArray, correlation: FloatArray, norms: FloatArray) -> FloatArray:
     """Higher is better; distances are compared through ‖g_j - r‖² = ‖g_j‖² - 2⟨g_j, r⟩ + const."""
-    return gain.copy() if how.score == "correlation" else correlation - norms / 2
+    return gain if how.score == "correlation" else correlation - norms / 2
 
 
 def _best(scores: FloatArray, count: int) -> IntArray:
