@@ -33,21 +33,22 @@ def measure(method: str, clients: int) -> tuple[float, float]:
     x = (centres[y] + generator.normal(size=(len(y), 10))).astype(np.float32)
     clean = (x[:500], y[:500])
     times = [time.perf_counter()]
-    gcfl.run(
-        method=method,
-        data=(x, y),
-        validation=clean,
-        test=clean,
-        model="logistic",
-        clients=clients,
-        noise=0.4,
-        cohort=COHORT,
-        rounds=ROUNDS,
-        out=tempfile.mkdtemp(),
-        on_start=lambda *_: times.append(time.perf_counter()),
-        on_round=lambda _: times.append(time.perf_counter()),
-        coreset={"every": 2, "budget": 0.3},
-    )
+    with tempfile.TemporaryDirectory() as out:
+        gcfl.run(
+            method=method,
+            data=(x, y),
+            validation=clean,
+            test=clean,
+            model="logistic",
+            clients=clients,
+            noise=0.4,
+            cohort=COHORT,
+            rounds=ROUNDS,
+            out=out,
+            on_start=lambda *_: times.append(time.perf_counter()),
+            on_round=lambda _: times.append(time.perf_counter()),
+            coreset={"every": 2, "budget": 0.3},
+        )
     return times[1] - times[0], median(np.diff(times[3:]))
 
 

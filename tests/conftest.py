@@ -6,9 +6,15 @@ import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
 torch.set_num_threads(1)
 settings.register_profile("gcfl", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("gcfl")
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    torch.set_num_threads(1)  # some libraries set it anew when they are imported

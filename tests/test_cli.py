@@ -65,7 +65,7 @@ def test_show(tmp_path, capsys):
     folder = run(tmp_path).folder
     assert cli.main(["show", str(folder)]) == 0
     text = capsys.readouterr().out
-    for part in ("accuracy on the test set, round 1 to 6", "clean share", "sent down: select", "█"):
+    for part in ("accuracy on the test set, round 0 to 5", "clean share", "sent down: select", "█"):
         assert part in text
 
 

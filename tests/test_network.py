@@ -69,9 +69,9 @@ def test_the_head_is_found_by_what_it_does():
 @pytest.mark.parametrize(
     ("module", "head", "message"),
     [
-        (Nested(softmax=True), None, "does not end in a Linear layer.*classifier, body.1"),
-        (Nested(), "body.7", "'body.7' is not a Linear layer.*classifier, body.1"),
-        (Nested(), "body.1", "does not end in a Linear layer"),
+        (Nested(softmax=True), None, "does not end in a Linear layer.*'classifier', 'body.1'"),
+        (Nested(), "body.7", "'body.7' is not a Linear layer.*'classifier', 'body.1'"),
+        (Nested(), "body.1", "its output is not that of 'body.1'"),
         (nn.Sequential(nn.Flatten(), nn.ReLU()), None, "has no Linear layer"),
         (nn.Linear(8, 5), None, "5 outputs.*3 classes"),
         (nn.Linear(9, 3), None, r"cannot take samples of shape \(8,\)"),
@@ -97,7 +97,8 @@ def test_a_call_is_a_function_of_its_tree():
     assert torch.equal(network(tree, x).logits, expected)
     with network.attached(tree):
         assert torch.equal(network(tree, x).logits, expected)
-        assert not torch.equal(network(network.tree(), x).features, torch.zeros(0))
+        other = network.tree()
+        assert torch.equal(network(other, x).logits, torch.func.functional_call(module, other, (x,)))
     # Afterwards the module has its own tensors again.
     assert all(torch.equal(value, module.state_dict()[name]) for name, value in network.module.state_dict().items())
 
@@ -131,3 +132,65 @@ def test_preparation_normalises_and_keeps_values():
     network = Network(make((3, 4, 4), 2, ModelOptions(), 0), torch.from_numpy(pixels), 2, (mean, deviation))
     got = network.prepare(torch.from_numpy(pixels))
     assert torch.allclose(got, (torch.from_numpy(pixels).float() - mean) / deviation)
+
+
+class Tied(nn.Module):
+    """Two layers with one weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+        self.second = nn.Linear(4, 4)
+        self.second.weight = self.first.weight
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.head(torch.tanh(self.second(torch.tanh(self.first(x)))))
+
+
+def test_tied_weights_are_one_tensor_attached_or_not():
+    network = Network(Tied(), torch.zeros(2, 4), 3)
+    assert "second.weight" not in network.tree()
+    tree = {name: torch.randn_like(value) for name, value in network.tree().items()}
+    x = torch.randn(5, 4)
+    loose = network(tree, x).logits
+    with network.attached(tree):
+        assert torch.equal(network(tree, x).logits, loose)
+    module = Tied()
+    module.load_state_dict(tree, strict=False)
+    assert torch.allclose(module(x), loose)
+
+
+def test_the_users_module_keeps_no_hooks():
+    network = Network(Nested(), torch.zeros(2, 8), 3)
+    network(network.tree(), torch.rand(4, 8))
+    assert not any(part._forward_pre_hooks or part._forward_hooks for part in network.module.modules())
+
+
+def test_batch_norm_without_statistics_and_double_precision():
+    module = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6, track_running_stats=False), nn.Linear(6, 3)).double()
+    network = Network(module, torch.zeros(2, 4), 3)
+    assert network(network.tree(), network.prepare(torch.rand(8, 4)), training=True).logits.dtype == torch.float64
+
+
+class Drawing(nn.Module):
+    """Draws even in evaluation mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.head(nn.functional.dropout(x, 0.5, training=True))
+
+
+def test_modules_that_always_draw_repeat_and_leave_the_generator_alone():
+    before = torch.get_rng_state()
+    network = Network(Drawing(), torch.zeros(2, 4), 3)
+    tree, x = network.tree(), torch.ones(6, 4)
+    state = torch.get_rng_state()
+    first = network.outputs(tree, x).logits
+    assert torch.equal(state, torch.get_rng_state())
+    torch.rand(3)
+    assert torch.equal(first, network.outputs(tree, x).logits)
+    torch.set_rng_state(before)

@@ -9,11 +9,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import numpy.typing as npt
 
 from gcfl import experiment as config
 from gcfl.data import Source, arrays
-from gcfl.engine import RunFolder, drive
+from gcfl.engine import RunFolder, drive, one_thread
 from gcfl.environment import describe
 from gcfl.errors import ConfigError, Interrupted, RunError
 from gcfl.experiment import Experiment
@@ -31,7 +32,7 @@ OnRound = Callable[[RoundRecord], None]
 
 
 class Result:
-    """A run, read from its folder. Works on unfinished runs too, except for the model."""
+    """A run, read from its folder. Works on unfinished runs too, except for the model. Rounds count from 0."""
 
     def __init__(self, folder: Path, model: ModelGiven | None = None) -> None:
         self._files = RunFolder.open(folder)
@@ -65,10 +66,20 @@ class Result:
     @property
     def accuracy(self) -> float:
         """On the test set, at the last round that was evaluated."""
-        scored = [record["accuracy"] for record in self.rounds if record["accuracy"] is not None]
+        scored = self.curve
         if not scored:
             raise RunError(f"{self.folder} has no evaluated round yet")
-        return float(scored[-1])
+        return scored[-1]
+
+    @property
+    def curve(self) -> list[float]:
+        """The accuracy after each round that was evaluated."""
+        return [float(record["accuracy"]) for record in self.rounds if record["accuracy"] is not None]
+
+    @property
+    def how_to_continue(self) -> str:
+        """What to do with a run that is not finished."""
+        return how_to_continue(self.folder, self.config.get("given"))
 
     @cached_property
     def model(self) -> TrainedModel:
@@ -121,7 +132,7 @@ def run(
         elif value is not None:
             explicit[config.SHORT.get(name, name)] = value
     for name, value in explicit.items():
-        config.assign(nested, name, value)
+        config.assign(nested, name, value.item() if isinstance(value, np.generic) else value)
         origin.pop(name, None)
     experiment, unused = config.build(nested, origin)
     # A table may serve many methods; a setting given on its own was meant for this one.
@@ -133,7 +144,7 @@ def run(
 def _take_data(explicit: dict[str, Any], data: Any, validation: Any, test: Any, classes: Any) -> Source | None:
     """Arrays to a source; sizes and names to settings."""
     own = {"validation": validation, "test": test}
-    pairs: dict[str, Any] = {name: value for name, value in own.items() if isinstance(value, tuple | list)}
+    pairs: dict[str, Any] = {name: value for name, value in own.items() if not (value is None or isinstance(value, int | float))}
     explicit.update({f"data.{name}": value for name, value in own.items() if value is not None and name not in pairs})
     if isinstance(data, Source):
         explicit["data.source"] = data.name
@@ -144,8 +155,10 @@ def _take_data(explicit: dict[str, Any], data: Any, validation: Any, test: Any, 
         named = data if isinstance(data, Mapping) else {} if data is None else {"source": data}
         explicit.update({f"data.{key}": value for key, value in named.items()})
         return None
-    explicit["data.source"] = "arrays"
-    return arrays(data, pairs.get("validation"), pairs.get("test"), classes)
+    source = arrays(data, pairs.get("validation"), pairs.get("test"), classes)
+    explicit["data.source"] = source.name
+    explicit.update({f"data.{name}": len(pair[1]) for name, pair in pairs.items()})
+    return source
 
 
 def warn_unused(experiment: Experiment, unused: Sequence[str]) -> None:
@@ -160,9 +173,7 @@ def resume(
     path = Path(folder)
     settings = config.read_toml(RunFolder.open(path).config)
     if settings.get("given"):
-        raise ConfigError(
-            f"{path} was started from Python with its own {' and '.join(settings['given'])}: call gcfl.run again with the same"
-        )
+        raise ConfigError(f"{path} was started from Python: {how_to_continue(path, settings['given'])}")
     if workers is not None:
         config.assign(settings, "engine.workers", workers)
     experiment, _ = config.build(settings, dict.fromkeys(config.dotted(settings), f"in {path / 'config.toml'}"))
@@ -178,6 +189,13 @@ def load(folder: str | os.PathLike[str], model: ModelGiven | None = None) -> Res
     return Result(Path(folder), model)
 
 
+def how_to_continue(folder: Path, given: Mapping[Any, str] | None) -> str:
+    """The command, or, for a run on things from Python, the call that has to be made again."""
+    if given:
+        return f"call gcfl.run again with the same {' and '.join(given)}"
+    return f"gcfl resume {folder}"
+
+
 def execute(
     experiment: Experiment,
     given: Given,
@@ -187,23 +205,27 @@ def execute(
     on_round: OnRound | None = None,
 ) -> Result:
     """Run an experiment into its folder below `out`: from the start, from its checkpoint, or not at all if it is finished."""
-    prepared = prepare(experiment, given)
-    experiment = prepared.experiment
-    folder = RunFolder(out / experiment.folder_name())
-    try:
-        folder.path.mkdir(parents=True, exist_ok=True)
-        with locked(folder.path):
+    with one_thread():
+        prepared = prepare(experiment, given)
+        experiment = prepared.experiment
+        folder = RunFolder(out / experiment.folder_name())
+        try:
             if fresh:
                 folder.set_aside()
-            if not folder.finished:
-                _train(prepared, folder, on_start, on_round)
-            return Result(folder.path, given.model)
-    except Interrupted as stop:
-        raise Interrupted(f"{stop}; continue with: gcfl resume {folder.path}") from None
-    except OSError as error:
-        raise RunError(
-            f"cannot write {folder.path}: {error.strerror or error}; what was finished is kept (gcfl resume {folder.path})"
-        ) from error
+            folder.path.mkdir(parents=True, exist_ok=True)
+            with locked(folder.path):
+                if folder.finished:
+                    log.info("%s is finished already", folder.path)
+                else:
+                    _train(prepared, folder, on_start, on_round)
+        except Interrupted as stop:
+            raise Interrupted(f"{stop}; to continue: {how_to_continue(folder.path, experiment.given)}", stop.signal) from None
+        except OSError as error:
+            kept = (
+                f"; what was finished is kept: {how_to_continue(folder.path, experiment.given)}" if folder.config.exists() else ""
+            )
+            raise RunError(f"cannot write {folder.path}: {error.strerror or error}{kept}") from error
+    return Result(folder.path, given.model)
 
 
 def _train(prepared: Prepared, folder: RunFolder, on_start: OnStart | None, on_round: OnRound | None) -> None:
@@ -214,9 +236,13 @@ def _train(prepared: Prepared, folder: RunFolder, on_start: OnStart | None, on_r
     try:
         if on_start is not None:
             on_start(experiment, folder, len(folder.records()))
-        state = drive(
-            prepared.rounds(transport), folder, prepared.observer, experiment.engine.checkpoint_every, on_round or (lambda _: None)
+        drive(
+            prepared.rounds(transport),
+            folder,
+            prepared.observer,
+            experiment.engine.checkpoint_every,
+            on_round or (lambda _: None),
+            lambda state: folder.finish(*parcel(prepared, state.model), summarise(folder.records())),
         )
     finally:
         transport.close()
-    folder.finish(*parcel(prepared, state.model), summarise(folder.records()))

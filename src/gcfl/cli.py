@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 import tomllib
@@ -16,13 +17,12 @@ if TYPE_CHECKING:
     from gcfl.api import Result
 
 USAGE_ERROR = 2
-INTERRUPTED = 130
 
 _RUN_HELP = """\
 Train with one method and write a run folder. Settings come from CONFIG.toml, and from the command line, which wins.
 
 everyday settings:
-  --method M      gcfl, fedavg, random, skyline, server-only, or a composition such as fedavg+random
+  --method M      gcfl, fedavg, random, crust, ..., or a composition such as skyline+random (gcfl list methods)
   --data D        digits, blobs (gcfl list data)
   --model M       logistic, mlp, cnn (gcfl list models)
   --rounds T      communication rounds
@@ -31,6 +31,8 @@ everyday settings:
   --budget B      share of each client's samples in its coreset, in (0, 1]
   --seed S        the only source of randomness
   --workers W     client processes; changes the time, never the result
+  --lr E          learning rate of local SGD
+  --epochs E      passes over a client's coreset per round
   --device D      cpu, cuda, mps
   --out DIR       where run folders go (runs)
 
@@ -70,8 +72,10 @@ def _parser() -> argparse.ArgumentParser:
     resume.add_argument("run", metavar="RUN", type=Path)
     resume.add_argument("--workers", type=int, help="client processes; changes the time, never the result")
 
-    show = verbs.add_parser("show", help="a run's result and curves in the terminal", parents=[common], allow_abbrev=False)
-    show.add_argument("run", metavar="RUN", type=Path)
+    show = verbs.add_parser(
+        "show", help="a run's result and curves in the terminal; of several, a line each", parents=[common], allow_abbrev=False
+    )
+    show.add_argument("runs", metavar="RUN", type=Path, nargs="+")
 
     demo = verbs.add_parser(
         "demo", help="two scenes with 40%% wrong labels, six methods, three seeds", parents=[common], allow_abbrev=False
@@ -88,6 +92,9 @@ def _parser() -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> int:
     """Entry point; returns the exit code."""
     given = sys.argv[1:] if arguments is None else arguments
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that cannot show λ gets a question mark, not a traceback
     try:
         options, rest = _parser().parse_known_args(given)
         if options.verb is None:
@@ -99,14 +106,14 @@ def main(arguments: list[str] | None = None) -> int:
         verb(options, rest)
     except Interrupted as stop:
         print(stop, file=sys.stderr)
-        return INTERRUPTED
+        return 128 + stop.signal
     except KeyboardInterrupt:
-        print("stopped before the first round", file=sys.stderr)
-        return INTERRUPTED
+        print("stopped", file=sys.stderr)
+        return 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except (GcflError, MemoryError) as error:
+    except (GcflError, MemoryError, OSError) as error:
         if "--debug" in given:
             raise
         print(f"error: {error or 'out of memory'}", file=sys.stderr)
@@ -114,27 +121,36 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def overrides(rest: list[str]) -> dict[str, tuple[str, Any]]:
-    """['--train.lr', '0.1', '--noise=0.4'] to {'train.lr': ('--train.lr', 0.1), ...}: values as in TOML, else text."""
-    from gcfl.experiment import SHORT
+def overrides(rest: list[str]) -> tuple[list[str], dict[str, tuple[str, Any]]]:
+    """What stands alone, and the settings: ['my.toml', '--train.lr', '0.1'] to (['my.toml'], {'train.lr': ('--train.lr', 0.1)}).
 
+    Values are read as in TOML, else as text.
+    """
+    from gcfl.experiment import SHORT, every_setting, suggestion
+
+    known = every_setting()
+    alone: list[str] = []
     found: dict[str, tuple[str, Any]] = {}
     words = iter(rest)
     for word in words:
         if not word.startswith("--"):
-            raise ConfigError(f"unexpected argument {word!r}; settings are given as --name value")
+            alone.append(word)
+            continue
         flag, has_value, text = word.partition("=")
+        name = flag[2:].replace("-", "_")
+        name = SHORT.get(name, name)
+        if name not in known:
+            short = did_you_mean(name, [*SHORT, "out", "fresh", "quiet", "debug"])
+            raise ConfigError(f"unknown option {flag}{short if 'did you mean' in short else suggestion(name)}")
         if not has_value:
             following = next(words, None)
             if following is None or (following.startswith("--") and not following[2:3].isdigit()):
                 raise ConfigError(f"{flag} needs a value")
             text = following
-        name = flag[2:].replace("-", "_")
-        name = SHORT.get(name, name)
         if name in found:
             raise ConfigError(f"{flag} is given twice")
         found[name] = (flag, _value(text))
-    return found
+    return alone, found
 
 
 def _value(text: str) -> Any:
@@ -150,23 +166,20 @@ def _run(options: argparse.Namespace, rest: list[str]) -> None:
     from gcfl.prepare import Given
     from gcfl.report.progress import Progress
 
-    path = Path(rest.pop(0)) if rest and not rest[0].startswith("--") else None
+    files, explicit = overrides(rest)
+    if len(files) > 1:
+        raise ConfigError(f"unexpected argument {files[1]!r}: one configuration file, and settings as --name value")
+    path = Path(files[0]) if files else None
     settings = config.read_toml(path) if path else {}
     origin = dict.fromkeys(config.dotted(settings), f"in {path}")
-    explicit = overrides(rest)
     for name, (flag, value) in explicit.items():
-        if name not in SETTINGS_TOP and "." not in name:
-            raise ConfigError(f"unknown option {flag}{did_you_mean(name, [*config.SHORT, 'out', 'fresh', 'quiet'])}")
         config.assign(settings, name, value)
         origin[name] = flag
     with Progress(options.quiet) as progress:
         built, unused = config.build(settings, origin)
         warn_unused(built, [name for name in unused if name in explicit])
         result = execute(built, Given(), Path(options.out), options.fresh, progress.start, progress.round)
-    _print_result(result, options.quiet, progress.started)
-
-
-SETTINGS_TOP = ("method", "seed", "rounds", "cohort")
+    _print_result(result, options.quiet, progress.started, " (--fresh starts again)")
 
 
 def _resume(options: argparse.Namespace, _: list[str]) -> None:
@@ -178,21 +191,28 @@ def _resume(options: argparse.Namespace, _: list[str]) -> None:
     _print_result(result, options.quiet, progress.started)
 
 
-def _print_result(result: Result, quiet: bool, started: bool) -> None:
-    from gcfl.report.terminal import one_line
+def _print_result(result: Result, quiet: bool, started: bool, again: str = "") -> None:
+    from gcfl.report.terminal import hint, one_line
 
     if not started and not quiet:
-        print("already finished: nothing to do (--fresh starts again)", file=sys.stderr)
+        print(f"already finished: nothing to do{again}", file=sys.stderr)
     print(one_line(result))
     if not quiet:
+        if advice := hint(result):
+            print(f"hint: {advice}", file=sys.stderr)
         print(f"gcfl show {result.folder}", file=sys.stderr)
 
 
 def _show(options: argparse.Namespace, _: list[str]) -> None:
     from gcfl.api import load
-    from gcfl.report.terminal import show
+    from gcfl.report.terminal import one_line, show
 
-    show(load(options.run))
+    if len(options.runs) == 1:
+        show(load(options.runs[0]))
+        return
+    for folder in options.runs:
+        result = load(folder)
+        print(f"{folder}: {one_line(result) if result.rounds else 'no round finished yet'}")
 
 
 def _demo(options: argparse.Namespace, _: list[str]) -> None:

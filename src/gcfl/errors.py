@@ -30,8 +30,17 @@ class RunError(GcflError):
     """A run folder that cannot be read, written or continued, or a round that gave nothing."""
 
 
-class Interrupted(GcflError):
-    """The run was stopped on request; what was finished is kept."""
+class Interrupted(KeyboardInterrupt):
+    """The run was stopped on request; what was finished is kept. Not an `Exception`, so that no loop swallows it."""
+
+    def __init__(self, message: str, signal: int = 2) -> None:
+        super().__init__(message)
+        self.signal = signal
+
+
+def one_line(error: BaseException) -> str:
+    """'ValueError: what it says', without line breaks."""
+    return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 def one_of(names: Iterable[str]) -> str:
@@ -41,9 +50,9 @@ def one_of(names: Iterable[str]) -> str:
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:
-    """' (did you mean x?)' for a near miss, else the list of what exists."""
+    """'; did you mean x?' for a near miss, else the list of what exists."""
     names = list(known)
     near = difflib.get_close_matches(given, names, n=1, cutoff=0.6)
     if near:
         return f"; did you mean {near[0]}?"
-    return f"; known: {', '.join(sorted(names))}" if names else ""
+    return f"; known: {', '.join(sorted(set(names)))}" if names else ""

@@ -6,6 +6,7 @@ left out of the resolved configuration, and so out of the run's identity.
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 import tomllib
@@ -15,11 +16,12 @@ from typing import Annotated, Any, Literal
 
 import tomli_w
 from pydantic import AfterValidator, Field, SerializeAsAny, ValidationError
+from pydantic.fields import FieldInfo
 
 from gcfl.data import DataOptions
-from gcfl.errors import ConfigError, did_you_mean, one_of
+from gcfl.errors import ConfigError, one_of
 from gcfl.methods import LocalRule, Method, Selector, ServerRule, TrainOptions, assemble
-from gcfl.methods.catalogue import SECTIONS, known_options, parse
+from gcfl.methods.catalogue import SECTIONS, WORDS, Slots, canonical, known_options, parse
 from gcfl.models import ModelOptions
 from gcfl.options import Count, Options, Size, at_least
 
@@ -92,9 +94,33 @@ SHORT = {
     "seed": "seed",
     "workers": "engine.workers",
     "device": "engine.device",
+    "lr": "train.lr",
+    "epochs": "train.epochs",
 }
 _SECTIONS: dict[str, type[Options]] = {"data": DataOptions, "model": ModelOptions, "train": TrainOptions, "engine": EngineOptions}
 _TOP = {name: field for name, field in Experiment.model_fields.items() if name not in _SECTIONS and name not in SECTIONS.values()}
+
+
+def every_setting() -> dict[str, FieldInfo]:
+    """All settings of all rooms and parts, by dotted name."""
+    found = {name: field for name, field in _TOP.items() if name != "given"}
+    for section, options in _SECTIONS.items():
+        found |= {f"{section}.{name}": field for name, field in options.model_fields.items()}
+    slots = Slots().items()
+    for slot, section in SECTIONS.items():
+        for part in (slots[slot], *(getattr(word, slot) for word in WORDS.values() if getattr(word, slot))):
+            found |= {f"{section}.{name}": field for name, field in part.model_fields.items()}
+    return found
+
+
+def suggestion(name: str) -> str:
+    """'; did you mean data.noise?': the same word in some section, else the nearest name."""
+    names = [*every_setting(), *_SECTIONS, *SECTIONS.values()]
+    leaf = name.rpartition(".")[2]
+    same = [known for known in names if known.rpartition(".")[2] == leaf and known != name]
+    near = same or difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    near = near or [known for known in names if difflib.get_close_matches(leaf, [known.rpartition(".")[2]], cutoff=0.7)]
+    return f"; did you mean {near[0]}?" if near else "; gcfl list settings shows them all"
 
 
 def build(settings: Mapping[str, Any], origin: Mapping[str, str] | None = None) -> tuple[Experiment, list[str]]:
@@ -106,7 +132,7 @@ def build(settings: Mapping[str, Any], origin: Mapping[str, str] | None = None) 
     raw = {key: dict(value) if isinstance(value, Mapping) else value for key, value in settings.items()}
     for key in raw:
         if key not in Experiment.model_fields:
-            raise ConfigError(f"unknown setting {where(key)}{did_you_mean(key, [*Experiment.model_fields, *SHORT])}")
+            raise ConfigError(f"unknown setting {where(key)}{suggestion(key)}")
     for section in (*_SECTIONS, *SECTIONS.values()):
         if not isinstance(raw.setdefault(section, {}), dict):
             raise ConfigError(f"{section} must be a table of settings, got {raw[section]!r} {where(section)}")
@@ -120,13 +146,13 @@ def build(settings: Mapping[str, Any], origin: Mapping[str, str] | None = None) 
         known = known_options(slot)
         mine = {key: value for key, value in raw[section].items() if key in part.model_fields or key not in known}
         unused += [f"{section}.{key}" for key in raw[section] if key not in mine]
-        parts[section] = _validate(part, mine, section, where, known)
+        parts[section] = _validate(part, mine, section, where)
     rooms = {section: _validate(options, raw[section], section, where) for section, options in _SECTIONS.items()}
-    top = {key: raw[key] for key in _TOP if key in raw}
+    top = {key: raw[key] for key in _TOP if key in raw} | {"method": canonical(method)}
     try:
         return Experiment(**top, **rooms, **parts), unused  # type: ignore[arg-type]
     except ValidationError as error:
-        raise _sentence(error, "", where, set(_TOP)) from None
+        raise _sentence(error, "", where) from None
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -173,11 +199,11 @@ class _Where:
         return f"({came_from})" if came_from.startswith("--") else f"({name} {came_from})" if came_from else f"({name})"
 
 
-def _validate(options: type[Options], raw: dict[str, Any], section: str, where: _Where, known: set[str] | None = None) -> Options:
+def _validate(options: type[Options], raw: dict[str, Any], section: str, where: _Where) -> Options:
     try:
         return options(**raw)
     except ValidationError as error:
-        raise _sentence(error, f"{section}.", where, known or set(options.model_fields)) from None
+        raise _sentence(error, f"{section}.", where) from None
 
 
 _TYPES = {
@@ -186,19 +212,19 @@ _TYPES = {
     "float_type": "a number",
     "bool_type": "true or false",
     "string_type": "text",
-    "list_type": "a list",
+    "list_type": "a list such as [64, 32]",
     "dict_type": "a table",
 }
 
 
-def _sentence(error: ValidationError, prefix: str, where: _Where, known: set[str]) -> ConfigError:
+def _sentence(error: ValidationError, prefix: str, where: _Where) -> ConfigError:
     """The first thing that pydantic found, in one sentence."""
     found = error.errors()
     first = found[0]
     leaf = str(first["loc"][0])
     name = prefix + leaf
     if first["type"] == "extra_forbidden":
-        return ConfigError(f"unknown setting {where(name)}{did_you_mean(leaf, known)}")
+        return ConfigError(f"unknown setting {where(name)}{suggestion(name)}")
     same = [one for one in found if one["loc"][0] == leaf and one["type"] != "none_required"]
     text = first["msg"].removeprefix("Value error, ")
     if first["type"] == "literal_error":
@@ -207,4 +233,6 @@ def _sentence(error: ValidationError, prefix: str, where: _Where, known: set[str
         text = "must be a finite number"
     elif all(one["type"] in _TYPES for one in same):
         text = f"must be {one_of(dict.fromkeys(_TYPES[one['type']] for one in same))}"
-    return ConfigError(f"{leaf} {text}, got {first['input']!r} {where(name)}")
+    given = repr(first["input"])
+    given = given if len(given) <= 80 else f"{given[:77]}..."
+    return ConfigError(f"{leaf} {text}, got {' '.join(given.split())} {where(name)}")

@@ -84,15 +84,14 @@ _held: set[Path] = set()  # record locks do not exclude their own process, so it
 def locked(folder: Path) -> Iterator[None]:
     """One writer per folder. The lock dies with its process, and worker processes do not inherit it."""
     path = (folder / ".lock").resolve()
+    if path in _held:  # before opening it: closing any descriptor of a file drops the record lock on it
+        raise _in_use(folder, str(os.getpid()))
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         try:
-            if path in _held:
-                raise BlockingIOError
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            owner = os.pread(descriptor, 32, 0).decode().strip() or "unknown"
-            raise RunError(f"{folder} is in use by another run (process {owner}); wait for it or choose another --out") from None
+            raise _in_use(folder, os.pread(descriptor, 32, 0).decode().strip() or "unknown") from None
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         _held.add(path)
@@ -100,5 +99,26 @@ def locked(folder: Path) -> Iterator[None]:
             yield
         finally:
             _held.discard(path)
+    finally:
+        os.close(descriptor)
+
+
+def _in_use(folder: Path, owner: str) -> RunError:
+    return RunError(f"{folder} is in use by another run (process {owner}); wait for it or choose another --out")
+
+
+def owner(folder: Path) -> str | None:
+    """The process that is writing into a run folder now, if any."""
+    path = (folder / ".lock").resolve()
+    if path in _held:
+        return str(os.getpid())
+    if not path.exists():
+        return None
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return None
+    except OSError:
+        return os.pread(descriptor, 32, 0).decode().strip() or "unknown"
     finally:
         os.close(descriptor)

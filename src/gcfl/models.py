@@ -15,13 +15,13 @@ from pydantic import AfterValidator, Field
 from torch import nn
 
 from gcfl import rng
-from gcfl.errors import ConfigError, ModelError, did_you_mean
+from gcfl.errors import ConfigError, ModelError, did_you_mean, one_line
 from gcfl.options import Options
 
 
 def _widths(value: list[int]) -> list[int]:
     if not value or min(value) < 1:
-        raise ValueError("must be a list of at least one positive width")
+        raise ValueError("must be a list of at least one positive width, such as [64, 32]")
     return value
 
 
@@ -84,5 +84,8 @@ def make(shape: tuple[int, ...], classes: int, options: ModelOptions, seed: int)
     """The named network for samples of that shape, with torch's default initialisation from the run's seed."""
     if options.name not in MODELS:
         raise ConfigError(f"model.name {options.name!r} is unknown{did_you_mean(options.name, MODELS)}")
-    with rng.isolated(seed, "init"):
-        return MODELS[options.name](shape, classes, options)
+    try:
+        with rng.isolated(seed, "init"):
+            return MODELS[options.name](shape, classes, options)
+    except (RuntimeError, MemoryError, OverflowError) as error:
+        raise ModelError(f"the model {options.name} cannot be built at this size ({one_line(error)[:200]})") from error

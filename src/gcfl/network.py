@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from gcfl.errors import ModelError
+from gcfl import rng
+from gcfl.errors import ModelError, one_line
 from gcfl.types import Tree
 
 EVALUATION_BATCH = 1024
@@ -29,7 +31,12 @@ class Output:
 
 
 class Network:
-    """The architecture, without weights: those are passed in as a tree at every call."""
+    """The architecture, without weights: those are passed in as a tree at every call.
+
+    A tree holds all parameters and buffers. `trained` are the parameters that take gradients (a frozen one has
+    requires_grad = False); `sent` are the tensors that an update carries: those, and the floating-point and counting
+    buffers, unless buffers are kept.
+    """
 
     def __init__(
         self,
@@ -39,24 +46,32 @@ class Network:
         normaliser: tuple[Tensor, Tensor] | None = None,
         head: str | None = None,
         device: str = "cpu",
+        keep_buffers: bool = False,
     ) -> None:
+        if any(isinstance(part, nn.UninitializedParameter | nn.UninitializedBuffer) for _, part in _tensors(module)):
+            raise ModelError("the model has lazy layers that have no shape yet; call it once on a sample, or give the sizes")
         self.device = torch.device(device)
         self.module = module.to(self.device)
         self.normaliser = None if normaliser is None else tuple(part.to(self.device) for part in normaliser)
         self._is_image = example.ndim == 4
         if self._is_image:
             self.module = self.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.parameters = tuple(name for name, _ in self.module.named_parameters())
-        self.buffers = tuple(name for name, _ in self.module.named_buffers())
-        self.batch_norms = [part for part in self.module.modules() if isinstance(part, _BatchNorm)]
-        self.head_name = self._find_head(example[:2], classes, head)
-        self.head: nn.Linear = self.module.get_submodule(self.head_name)  # type: ignore[assignment]
+        if not any(isinstance(part, nn.Linear) for part in self.module.modules()):
+            raise ModelError("the model has no Linear layer, and gradient matching needs one as its last layer")
+        self.trained = tuple(name for name, part in self.module.named_parameters() if part.requires_grad)
+        if not self.trained:
+            raise ModelError("the model has no parameter to train: all are frozen (requires_grad is False)")
+        self._dtype = next(part.dtype for _, part in self.module.named_parameters() if part.is_floating_point())
+        moving = () if keep_buffers else tuple(name for name, part in self.module.named_buffers() if _can_average(part))
+        self.sent = (*self.trained, *moving)
+        self.batch_norms = [part for part in self.module.modules() if isinstance(part, _BatchNorm) and part.track_running_stats]
         self.classes = classes
-        self._tied = len(self.parameters) < sum(1 for _ in self.module.named_parameters(remove_duplicate=False))
         self._attached: Tree | None = None
-        self._slots = {name: self._slot(name) for name in (*self.parameters, *self.buffers)}
-        self._features: list[Tensor] = []  # the head's input in the call under way
-        self.head.register_forward_pre_hook(self._remember)
+        self._slots = self._find_slots()
+        self._tied = len(self._slots) > len(dict(_tensors(self.module)))
+        with rng.isolated(0, "probe"):
+            self.head_name = self._find_head(example[:2], classes, head)
+        self.head: nn.Linear = self.module.get_submodule(self.head_name)  # type: ignore[assignment]
 
     @property
     def bias(self) -> bool:
@@ -69,72 +84,86 @@ class Network:
 
     def tree(self) -> Tree:
         """The module's own weights and buffers, copied."""
-        return {name: tensor.detach().clone() for name, tensor in self._named_tensors()}
-
-    def _named_tensors(self) -> Iterator[tuple[str, Tensor]]:
-        yield from self.module.named_parameters()
-        yield from self.module.named_buffers()
+        return {name: tensor.detach().clone() for name, tensor in _tensors(self.module)}
 
     def prepare(self, x: Tensor) -> Tensor:
-        """Raw samples to what the module eats: on the device, float, normalised, channels last."""
-        x = x.to(self.device).to(torch.float32)
+        """Raw samples to what the module eats: on the device, in its type, normalised, channels last."""
+        x = x.to(self.device)
         if self.normaliser is not None:
             mean, deviation = self.normaliser
-            x = (x - mean) / deviation
+            x = (x.to(torch.float32) - mean) / deviation
+        x = x.to(self._dtype)
         return x.to(memory_format=torch.channels_last) if self._is_image else x
 
     def __call__(self, tree: Tree, x: Tensor, training: bool = False) -> Output:
         """Prepared samples x (n, ...) to features and logits. In training mode BatchNorm updates the tree's buffers in place."""
         self._set_mode(training, single=x.shape[0] == 1)
-        self._features.clear()
-        if tree is self._attached:
-            logits = self.module(x)
-        else:
-            logits = torch.func.functional_call(self.module, tree, (x,), tie_weights=self._tied)
-        return Output(self._features.pop(), logits)
+        features: list[Tensor] = []
+        hook = self.head.register_forward_pre_hook(lambda _, inputs: features.append(inputs[0]))
+        try:
+            if tree is self._attached:
+                logits = self.module(x)
+            else:
+                logits = torch.func.functional_call(self.module, tree, (x,), tie_weights=self._tied)
+        finally:
+            hook.remove()
+        return Output(features[-1], logits)
 
     @contextmanager
     def attached(self, tree: Tree) -> Iterator[None]:
         """Inside, calls with this very tree skip the swapping of tensors, which costs a small model as much as its arithmetic."""
-        slots = [(getattr(owner, kind), leaf, tree[name]) for name, (owner, kind, leaf) in self._slots.items()]
-        before = [members[leaf] for members, leaf, _ in slots]
-        for members, leaf, tensor in slots:
-            members[leaf] = tensor
+        before = [members[leaf] for members, leaf, _ in self._slots]
+        for members, leaf, name in self._slots:
+            members[leaf] = tree[name]
         self._attached = tree
         try:
             yield
         finally:
             self._attached = None
-            for (members, leaf, _), tensor in zip(slots, before, strict=True):
+            for (members, leaf, _), tensor in zip(self._slots, before, strict=True):
                 members[leaf] = tensor
 
-    def _slot(self, name: str) -> tuple[nn.Module, str, str]:
-        """Which submodule holds a tensor, in which of its dictionaries, under which name."""
-        path, _, leaf = name.rpartition(".")
-        return self.module.get_submodule(path), "_parameters" if name in self.parameters else "_buffers", leaf
-
-    def _remember(self, _: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        self._features.append(inputs[0])
+    def _find_slots(self) -> list[tuple[dict[str, Any], str, str]]:
+        """Every place that holds a tensor: the dictionary, the key in it, and the tensor's name in a tree (tied ones share it)."""
+        names = {id(tensor): name for name, tensor in _tensors(self.module)}
+        return [
+            (members, leaf, names[id(tensor)])
+            for part in self.module.modules()
+            for members in cast(tuple[dict[str, Any], ...], (part._parameters, part._buffers))
+            for leaf, tensor in members.items()
+            if tensor is not None and id(tensor) in names
+        ]
 
     def _set_mode(self, training: bool, single: bool) -> None:
         """A batch of one has no variance: BatchNorm then uses its running statistics."""
-        if self.module.training != training:
+        if self.module.training != training or (training and self.batch_norms):
             self.module.train(training)
-        for layer in self.batch_norms:
-            layer.train(training and not single)
+        if training and single:
+            for layer in self.batch_norms:
+                layer.eval()
 
     @torch.no_grad()
     def outputs(self, tree: Tree, x: Tensor, batch: int = EVALUATION_BATCH) -> Output:
-        """Features and logits of many raw samples, in evaluation mode, in large batches, without autograd."""
-        parts = [self(tree, self.prepare(x[start : start + batch])) for start in range(0, x.shape[0], batch)]
-        return Output(torch.cat([part.features for part in parts]), torch.cat([part.logits for part in parts]))
+        """Features and logits of many raw samples, in evaluation mode, in large batches, without autograd.
+
+        Written into place batch by batch, so that nothing is held twice.
+        """
+        n = x.shape[0]
+        with rng.isolated(0, "outputs"):  # a module that draws even in evaluation mode repeats itself
+            first = self(tree, self.prepare(x[:batch]))
+            features = first.features.new_empty((n, *first.features.shape[1:]))
+            logits = first.logits.new_empty((n, *first.logits.shape[1:]))
+            for start in range(0, n, batch):
+                part = first if start == 0 else self(tree, self.prepare(x[start : start + batch]))
+                features[start : start + batch] = part.features
+                logits[start : start + batch] = part.logits
+        return Output(features, logits)
 
     def _find_head(self, example: Tensor, classes: int, wanted: str | None) -> str:
         linears = {name: part for name, part in self.module.named_modules() if isinstance(part, nn.Linear)}
-        if not linears:
-            raise ModelError("the model has no Linear layer, and gradient matching needs one as its last layer")
+        listed = ", ".join(repr(name) for name in linears)
         if wanted is not None and wanted not in linears:
-            raise ModelError(f"model.head {wanted!r} is not a Linear layer of the model; candidates: {', '.join(linears)}")
+            raise ModelError(f"model.head {wanted!r} is not a Linear layer of the model; candidates: {listed}")
         results: dict[str, Tensor] = {}
         hooks = [
             part.register_forward_hook(lambda _, __, output, name=name: results.__setitem__(name, output))
@@ -145,21 +174,39 @@ class Network:
             with torch.no_grad():
                 logits = self.module(self.prepare(example))
         except Exception as error:
-            shape = tuple(example.shape[1:])
-            raise ModelError(f"the model cannot take samples of shape {shape} ({type(error).__name__}: {error})") from error
+            raise ModelError(f"the model cannot take samples of shape {tuple(example.shape[1:])} ({one_line(error)})") from error
         finally:
             for hook in hooks:
                 hook.remove()
         if not isinstance(logits, Tensor) or logits.ndim != 2:
             raise ModelError("the model must return one tensor of logits (n, classes)")
-        ends = [name for name, result in results.items() if result is logits]
+        ends = [name for name, result in results.items() if _same(result, logits)]
         if wanted is not None:
             ends = [name for name in ends if name == wanted]
         if not ends:
             raise ModelError(
-                "the model does not end in a Linear layer: its output is not that of any one of "
-                f"{', '.join(linears)}; return the logits of one of these as they are (no softmax after it)"
+                f"the model does not end in a Linear layer: its output is not that of {wanted!r}"
+                if wanted is not None
+                else f"the model does not end in a Linear layer: its output is not that of any of {listed}; return the logits "
+                "of one of these as they are (no softmax after it)"
             )
         if logits.shape[1] != classes:
-            raise ModelError(f"the model gives {logits.shape[1]} outputs ({ends[-1]}), but the data has {classes} classes")
+            raise ModelError(f"the model gives {logits.shape[1]} outputs (layer {ends[-1]!r}), but the data has {classes} classes")
         return ends[-1]
+
+
+def _tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    yield from module.named_parameters()
+    yield from module.named_buffers()
+
+
+def _can_average(buffer: Tensor) -> bool:
+    """Statistics and counters travel; masks and tables of any other kind, and those that hold infinities, stay as they are."""
+    if buffer.is_floating_point():
+        return bool(torch.isfinite(buffer).all())
+    return buffer.dtype in (torch.int32, torch.int64)
+
+
+def _same(result: Tensor, logits: Tensor) -> bool:
+    """The layer's own output, or a view of it."""
+    return result is logits or (result.shape == logits.shape and result.data_ptr() == logits.data_ptr())

@@ -21,7 +21,7 @@ class Options(BaseModel):
 
 def within(low: float, high: float, *, low_open: bool = False, high_open: bool = False) -> Callable[[Any], Any]:
     """A validator for an interval; infinite ends are open by nature."""
-    shown_high = "inf)" if math.isinf(high) else f"{high:g}{')' if high_open else ']'}"
+    shown_high = "inf)" if math.isinf(high) else f"{high:.10g}{')' if high_open else ']'}"
     text = f"{'(' if low_open else '['}{low:g}, {shown_high}"
 
     def check(value: Any) -> Any:
@@ -35,10 +35,17 @@ def within(low: float, high: float, *, low_open: bool = False, high_open: bool =
     return check
 
 
+LARGEST = 2**31 - 1
+
+
 def at_least(low: int) -> Callable[[Any], Any]:
+    """A validator for whole numbers that also keeps out what no machine can count."""
+
     def check(value: Any) -> Any:
         if value < low:
             raise ValueError(f"must be at least {low}")
+        if value > LARGEST:
+            raise ValueError(f"must be at most {LARGEST}")
         return value
 
     return check

@@ -6,7 +6,6 @@ This is the only place that knows the truth and the method at once: it hands Sky
 from __future__ import annotations
 
 import copy
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -14,11 +13,11 @@ import torch
 from torch import nn
 
 from gcfl import data, models, rng
-from gcfl.codec import encode
 from gcfl.data import Federation, Source
 from gcfl.engine import ClientSide, InProcess, Observer, Rounds, Transport, Workers
-from gcfl.errors import ConfigError, ModelError
+from gcfl.errors import ConfigError, ModelError, one_line
 from gcfl.experiment import Experiment
+from gcfl.fingerprint import fingerprint
 from gcfl.methods import Method, Setting
 from gcfl.network import Network
 from gcfl.options import resolve_size
@@ -38,8 +37,11 @@ class Given:
             return copy.deepcopy(self.model)
         if not callable(self.model):
             raise ModelError(f"model must be a name, a torch module or a function that makes one, got {type(self.model).__name__}")
-        with rng.isolated(seed, "init"):
-            made = self.model()
+        try:
+            with rng.isolated(seed, "init"):
+                made = self.model()
+        except TypeError as error:
+            raise ModelError(f"the class or function given as model must work without arguments ({one_line(error)})") from error
         if not isinstance(made, nn.Module):
             raise ModelError(f"the function given as model must return a torch module, got {type(made).__name__}")
         return made
@@ -55,8 +57,7 @@ class Prepared:
     setting: Setting
 
     def transport(self) -> Transport:
-        keep = self.experiment.model.buffers == "keep"
-        side = ClientSide(self.setting, self.method, self.federation.clients, keep)
+        side = ClientSide(self.setting, self.method, self.federation.clients)
         # More workers than clients in a round would only wait.
         workers = min(self.experiment.engine.workers, self.cohort)
         if workers == 1 or not self.method.server.uses_clients:
@@ -68,7 +69,6 @@ class Prepared:
         return resolve_size(self.experiment.cohort, len(self.federation.clients))
 
     def rounds(self, transport: Transport) -> Rounds:
-        network = self.setting.network
         return Rounds(
             setting=self.setting,
             method=self.method,
@@ -78,12 +78,11 @@ class Prepared:
             cohort=self.cohort,
             transport=transport,
             evaluate_every=self.experiment.engine.evaluate_every,
-            sent_up=network.parameters if self.experiment.model.buffers == "keep" else (*network.parameters, *network.buffers),
         )
 
     @property
     def observer(self) -> Observer:
-        return Observer(self.federation.truth, self.federation.clients.partition)
+        return Observer(self.federation.truth, self.federation.clients.source_rows)
 
 
 def prepare(experiment: Experiment, given: Given) -> Prepared:
@@ -95,7 +94,8 @@ def prepare(experiment: Experiment, given: Given) -> Prepared:
     if cohort > len(federation.clients):
         raise ConfigError(f"cohort is {cohort}, but there are only {len(federation.clients)} clients (data.clients)")
     method = experiment.assembled()
-    method.select.check(federation.validation, federation.classes)
+    for part in method.parts.values():
+        part.check(federation.validation, federation.classes)
     if method.clean_only:
         federation = federation.clean_only()
     module = given.module(experiment.seed)
@@ -104,13 +104,18 @@ def prepare(experiment: Experiment, given: Given) -> Prepared:
         if experiment.model.name == "given":
             raise ConfigError("model.name 'given' means a module from Python: pass model=... to gcfl.run")
         module = models.make(tuple(source.x.shape[1:]), len(source.classes), experiment.model, experiment.seed)
-    else:
-        digests["model"] = hashlib.sha256(encode({"model": dict(module.state_dict())})).hexdigest()[:16]
+    digests |= {} if given.model is None else {"model": fingerprint(module)}
     if experiment.given and experiment.given != digests:
         changed = [name for name in ("data", "model") if experiment.given.get(name) != digests.get(name)]
         raise ConfigError(f"this run was made with another {' and '.join(changed)} from Python than what is given now")
     network = Network(
-        module, federation.validation.x, len(source.classes), federation.normaliser, experiment.model.head, experiment.engine.device
+        module,
+        federation.validation.x,
+        len(source.classes),
+        federation.normaliser,
+        experiment.model.head,
+        experiment.engine.device,
+        keep_buffers=experiment.model.buffers == "keep",
     )
     setting = Setting(network, experiment.seed, experiment.rounds, experiment.train)
     return Prepared(experiment.model_copy(update={"given": digests}), federation, method, setting)
@@ -118,7 +123,7 @@ def prepare(experiment: Experiment, given: Given) -> Prepared:
 
 def _source(experiment: Experiment, given: Given) -> Source:
     if given.source is not None:
-        return given.source
+        return data.subset(given.source, experiment.data.samples, experiment.seed)
     if experiment.data.source == "arrays":
         raise ConfigError("data.source 'arrays' means data from Python: pass data=(x, y) to gcfl.run")
     return data.read(experiment.data.source, experiment.data.samples, experiment.seed)
@@ -129,6 +134,7 @@ def _check_device(name: str) -> None:
         device = torch.device(name)
     except RuntimeError:
         raise ConfigError(f"engine.device {name!r} is no device that torch knows; use cpu, cuda or mps") from None
-    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}.get(device.type, False)
+    cuda = torch.cuda.is_available() and (device.index or 0) < torch.cuda.device_count()
+    there = {"cpu": True, "cuda": cuda, "mps": torch.backends.mps.is_available()}.get(device.type, False)
     if not there:
         raise ConfigError(f"engine.device {name!r} is not available on this machine")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import logging
 from typing import Any
 
 import numpy as np
@@ -11,10 +13,13 @@ from torch import nn
 
 from gcfl import models
 from gcfl.errors import DataError, RunError
+from gcfl.fingerprint import architecture
 from gcfl.models import ModelOptions
 from gcfl.network import Network
 from gcfl.prepare import Given, ModelGiven, Prepared
 from gcfl.types import Groups, Tree
+
+log = logging.getLogger("gcfl")
 
 
 class TrainedModel:
@@ -29,16 +34,22 @@ class TrainedModel:
     @property
     def module(self) -> nn.Module:
         """The plain torch module with the trained weights. It expects normalised inputs; `network.prepare` makes them."""
-        self.network.module.load_state_dict(self.tree, strict=False)
-        return self.network.module.eval()
+        module = copy.deepcopy(self.network.module)
+        module.load_state_dict(self.tree, strict=False)
+        return module.eval()
 
     def predict_proba(self, x: Any) -> npt.NDArray[np.float32]:
         """(n, C) probabilities for raw inputs x (n, ...), in the order of `classes`."""
-        array = np.asarray(x.detach().cpu() if isinstance(x, torch.Tensor) else x)
+        try:
+            array = np.asarray(x.detach().cpu() if isinstance(x, torch.Tensor) else x)
+        except ValueError as error:
+            raise DataError(f"x is not a regular array ({error})") from None
         if array.shape[1:] != self.shape or array.ndim != len(self.shape) + 1:
             raise DataError(f"x must be (n, {', '.join(map(str, self.shape))}), got shape {array.shape}")
         if array.dtype.kind not in "fiub":
             raise DataError(f"x must hold numbers, got dtype {array.dtype}")
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise DataError("x has NaN or infinite values")
         if len(array) == 0:
             return np.empty((0, len(self.classes)), dtype=np.float32)
         samples = torch.from_numpy(np.ascontiguousarray(array if array.dtype == np.uint8 else array.astype(np.float32)))
@@ -62,6 +73,7 @@ def parcel(prepared: Prepared, tree: Tree) -> tuple[Groups, dict[str, Any]]:
         "classes": list(prepared.federation.classes),
         "shape": list(prepared.federation.validation.x.shape[1:]),
         "model": prepared.experiment.model.model_dump(exclude_none=True),
+        "architecture": architecture(prepared.setting.network.module),
     }
     return groups, meta
 
@@ -75,6 +87,8 @@ def unpack(groups: Groups, meta: dict[str, Any], given: ModelGiven | None) -> Tr
         if options.name == "given":
             raise RunError("this run's model came from Python: pass the same class or module as gcfl.load(folder, model=...)")
         module = models.make(shape, len(classes), options, seed=0)
+    elif architecture(module) != meta["architecture"]:
+        log.warning("the model given has other layers or other code than the one that this run trained")
     normaliser = groups.get("normaliser")
     pair = (normaliser["mean"], normaliser["deviation"]) if normaliser else None
     network = Network(module, torch.zeros((2, *shape)), len(classes), pair, options.head)

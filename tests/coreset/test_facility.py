@@ -56,7 +56,11 @@ def test_the_oracles_reach_the_same_objective(seed, space):
 
     n, budget = 150, 20
     features = torch.from_numpy(rng.stream(seed, "oracle").normal(size=(n, 6)))
-    rows = cosine(features) if space == "cosine" else negative_distance(features.square().sum(1), lambda index: features[index] @ features.T)
+    rows = (
+        cosine(features)
+        if space == "cosine"
+        else negative_distance(features.square().sum(1), lambda index: features[index] @ features.T)
+    )
     similarity = rows(torch.arange(n))
     ours = objective(similarity, facility_location(rows, n, budget).indices)
     function = FacilityLocationFunction(n=n, mode="dense", sijs=similarity.numpy(), separate_rep=False)

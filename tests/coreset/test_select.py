@@ -31,7 +31,7 @@ def target_of(variant, seed=9):
     return (whole_target if variant == "whole" else label_wise_target)(features, probabilities, labels)
 
 
-@settings(max_examples=40)
+@settings(max_examples=200)
 @given(st.integers(0, 2**32), st.integers(0, 90), st.sampled_from(sorted(SELECTORS)), st.sampled_from(["label-wise", "whole"]))
 def test_every_selector_keeps_its_budget_and_repeats(seed, budget, name, variant):
     arguments = (*samples(seed), budget, target_of(variant))
@@ -165,7 +165,13 @@ def test_sigmoid_outputs_binary_and_multi_label(classes):
 )
 def test_bad_input_gets_a_sentence(change, message):
     features, probabilities, labels = samples()
-    arguments = {"features": features, "probabilities": probabilities, "labels": labels, "budget": 5, "target": target_of("label-wise")}
+    arguments = {
+        "features": features,
+        "probabilities": probabilities,
+        "labels": labels,
+        "budget": 5,
+        "target": target_of("label-wise"),
+    }
     with pytest.raises((ConfigError, DataError), match=message):
         select(**{"selector": "gcfl", **arguments, **change})
 

@@ -44,7 +44,7 @@ def test_a_federation_is_cut_cleanly(seed, noise):
     source = read("digits", 400, seed)
     options = DataOptions(clients=4, noise=noise, validation=50, test=0.1, samples=400)
     federation = build(source, options, seed)
-    rows = [set(federation.test.ids), set(federation.validation.ids), set(federation.clients.partition.order)]
+    rows = [set(federation.test.ids), set(federation.validation.ids), set(federation.clients.source_rows.order)]
     assert [len(part) for part in rows] == [40, 50, 310]
     assert set.union(*rows) == set(range(400))
     # The server's set and the test set are clean; the clients' labels are clean exactly where the truth says so.
@@ -82,8 +82,8 @@ def test_images_are_normalised_per_channel_and_constants_survive():
 def test_clean_only_keeps_just_the_clean_samples():
     federation = build(read("digits", 400, 0), DataOptions(clients=4, noise=0.4, samples=400), 0)
     clean = federation.clean_only()
-    assert not federation.truth.noisy[clean.clients.partition.order].any()
-    assert len(clean.clients.partition.order) == (~federation.truth.noisy[federation.clients.partition.order]).sum()
+    assert not federation.truth.noisy[clean.clients.source_rows.order].any()
+    assert len(clean.clients.partition.order) == (~federation.truth.noisy[federation.clients.source_rows.order]).sum()
 
 
 def test_blobs_are_the_papers():

@@ -143,11 +143,11 @@ def test_a_stop_finishes_cleanly_and_says_how_to_resume(tmp_path, number):
     wait_for(lambda: sum(lines(folder) for folder in (tmp_path / "runs").glob("*")) >= 3)
     process.send_signal(number)
     _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == 128 + number
     (folder,) = (tmp_path / "runs").iterdir()
     last = errors.strip().splitlines()[-1]
     assert last.startswith("stopped after ")
-    assert last.endswith(f"of 300 rounds; continue with: gcfl resume runs/{folder.name}")
+    assert last.endswith(f"of 300 rounds; to continue: gcfl resume runs/{folder.name}")
     assert "Traceback" not in errors
     # What was finished is there although no checkpoint was due yet, and the run goes on from it to the same bits.
     done = int(last.split()[2])

@@ -144,16 +144,21 @@ def test_uniform_and_by_examples():
     from gcfl.methods import ServerView
 
     ready = prepared()
-    view = ServerView(ready.setting, 0, {"w": torch.tensor([1.0])}, ready.federation.validation, (0, 1))
+    name = ready.setting.network.trained[0]
+    updates = [Update({name: update.delta["w"]}, {}, update.examples, {}) for update in updates]
+    view = ServerView(ready.setting, 0, {name: torch.tensor([1.0])}, ready.federation.validation, (0, 1))
     _, model = Average(rate=0.5).merge({}, view, dict(enumerate(updates)))
-    assert model["w"] == 3.5
+    assert model[name] == 3.5
 
 
 def test_whole_number_buffers_are_averaged_and_rounded():
     updates = [Update({"n": torch.tensor(value)}, {}, 1, {}) for value in (3, 4, 4)]
+    from gcfl.methods import ServerView
     from gcfl.methods.average import step
 
-    moved = step({"n": torch.tensor(10), "kept": torch.tensor(5.0)}, mean_delta(updates, False), 1.0)
+    ready = prepared()
+    model = {"n": torch.tensor(10), "kept": torch.tensor(5.0)}
+    moved = step(ServerView(ready.setting, 0, model, ready.federation.validation, ()), mean_delta(updates, False), 0.5)
     assert moved["n"] == 14
     assert moved["n"].dtype == torch.int64
     assert moved["kept"] == 5

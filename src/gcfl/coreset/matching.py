@@ -21,7 +21,8 @@ def match_label_wise(pool: Pool, target: Tensor, budget: int, how: Pursuit, spli
 
     def pick(label: int, rows: Tensor, share: int) -> Coreset:
         if bool((target[label] == 0).all()):
-            return unweighted(np.sort(draw.permutation(len(rows))[:share]))
+            chance = np.sort(draw.permutation(len(rows))[:share])
+            return Coreset(chance, np.full(len(chance), 1 / len(chance)))  # together 1, about what a pursuit gives a class
         return pursue(gradients.rows(rows), target[label : label + 1], share, how)
 
     return pool.each_class(budget, split, pick)

@@ -83,7 +83,7 @@ def pursue(gradients: Gradients, target: Tensor, budget: int, how: Pursuit | Non
 
 
 class _Selected:
-    """The selected gradients in float64, as factors: a small ridge needs their inner products more exactly than scores need theirs."""
+    """The selected gradients in float64, as factors: a small ridge needs their inner products more exactly than scores do."""
 
     def __init__(self, gradients: Gradients, target: Tensor, budget: int) -> None:
         self._gradients = gradients

@@ -31,6 +31,7 @@ def agreement(pool: Pool, budget: int, draw: np.random.Generator) -> Coreset:
 
     Where fewer agree than the budget asks for, the rest are those whose label is most probable.
     """
+    budget = min(budget, len(pool))
     agrees = (pool.probabilities.argmax(1) == pool.labels).numpy()
     chosen = draw.permutation(np.flatnonzero(agrees))[:budget]
     if len(chosen) < budget:

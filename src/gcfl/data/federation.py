@@ -12,10 +12,10 @@ from pydantic import AfterValidator
 
 from gcfl import rng
 from gcfl.data.noise import Truth, closed_set
-from gcfl.data.partition import Partition, dirichlet, ensure_minimum, from_owners, iid
+from gcfl.data.partition import Partition, dirichlet, ensure_minimum, from_owners, iid, too_few
 from gcfl.data.sources import Source
 from gcfl.errors import DataError
-from gcfl.options import Count, Options, Positive, Size, at_least, resolve_size, within
+from gcfl.options import Count, Options, Size, at_least, resolve_size, within
 from gcfl.types import IntArray, Shard
 
 
@@ -30,7 +30,7 @@ class DataOptions(Options):
     """how many clients share the data"""
     partition: Literal["dirichlet", "iid"] = "dirichlet"
     """how the samples are dealt to the clients"""
-    alpha: Positive = 0.4
+    alpha: Annotated[float, AfterValidator(within(0, 1e6, low_open=True))] = 0.4
     """Dirichlet concentration per class: small is skewed"""
     min_size: Count = 10
     """fewest samples of a client"""
@@ -46,36 +46,48 @@ class DataOptions(Options):
 
 @dataclass(frozen=True)
 class ClientData:
-    """What the clients hold: one array, observed labels, and index lists. Holds no truth and nothing of the server's."""
+    """What the clients hold: one array of their samples alone, observed labels, index lists into it.
+
+    No truth, and nothing of the server's. ids (n,): the row of the source that each row of x came from.
+    """
 
     x: torch.Tensor
     y: torch.Tensor
+    ids: IntArray
     partition: Partition
 
     def __len__(self) -> int:
         return len(self.partition)
 
     def shard(self, client: int) -> Shard:
-        ids = self.partition[client]
-        rows = torch.from_numpy(ids)
-        return Shard(self.x[rows], self.y[rows], ids)
+        own = self.partition[client]
+        rows = torch.from_numpy(own)
+        return Shard(self.x[rows], self.y[rows], self.ids[own])
+
+    @property
+    def source_rows(self) -> Partition:
+        """The same index lists, as rows of the source."""
+        return Partition(self.ids[self.partition.order], self.partition.offsets)
 
 
 @dataclass(frozen=True)
 class Federation:
-    """One federation. `truth` is for observers of a simulation only: no method is ever handed it."""
+    """One federation. `truth` is for observers of a simulation only: no method is ever handed it. None: nobody knows it."""
 
     clients: ClientData
     validation: Shard
     test: Shard
     classes: tuple[str | int, ...]
     normaliser: tuple[torch.Tensor, torch.Tensor] | None
-    truth: Truth
+    truth: Truth | None
 
     def clean_only(self) -> Federation:
         """The same federation with every noisy client sample taken away: what Skyline trains on."""
-        partition = self.clients.partition
-        kept = partition.keep(~self.truth.noisy[partition.order])
+        if self.truth is None:
+            raise DataError(
+                "skyline needs the truth, and which of your own labels are wrong is known only where data.noise flips them"
+            )
+        kept = self.clients.partition.keep(~self.truth.noisy[self.clients.source_rows.order])
         if int(kept.sizes.min()) == 0:
             raise DataError(
                 f"client {int(kept.sizes.argmin())} has no clean sample left, so skyline cannot train there; "
@@ -87,6 +99,8 @@ class Federation:
 def build(source: Source, options: DataOptions, seed: int) -> Federation:
     """Cut the source into test, validation and clients (seeded), deal, flip labels, and take the normalisation from the server."""
     rest, validation, test = _cut(source, options, seed)
+    if options.clients * options.min_size > len(rest):
+        raise too_few(len(rest), options.clients, options.min_size)
     labels = source.y[rest]
     draw = rng.stream(seed, "partition")
     if options.partition == "iid":
@@ -96,14 +110,17 @@ def build(source: Source, options: DataOptions, seed: int) -> Federation:
     owners = ensure_minimum(owners, options.clients, options.min_size, draw)
     partition = from_owners(rest, owners, options.clients)
     observed, truth = closed_set(source.y, partition, len(source.classes), options.noise, rng.stream(seed, "noise"))
-    x = torch.from_numpy(np.ascontiguousarray(source.x))
+    own = source.x if len(rest) == len(source) else source.x[rest]
+    local = Partition(np.searchsorted(rest, partition.order), partition.offsets)
+    # On one's own arrays nobody knows which labels were wrong before we flipped some.
+    unknown = source.name == "arrays" and options.noise == 0
     return Federation(
-        clients=ClientData(x, torch.from_numpy(observed), partition),
+        clients=ClientData(torch.from_numpy(np.ascontiguousarray(own)), torch.from_numpy(observed[rest]), rest, local),
         validation=validation,
         test=test,
         classes=source.classes,
         normaliser=_statistics(validation.x) if options.normalise else None,
-        truth=truth,
+        truth=None if unknown else truth,
     )
 
 

@@ -80,10 +80,7 @@ def ensure_minimum(owners: IntArray, clients: int, minimum: int, draw: np.random
     which of a donor's samples move is drawn at random. The rest stays where it was.
     """
     if clients * minimum > len(owners):
-        raise DataError(
-            f"{clients} clients with at least {minimum} samples each need {clients * minimum} samples, "
-            f"but there are {len(owners)}; lower data.clients or data.min_size"
-        )
+        raise too_few(len(owners), clients, minimum)
     sizes = np.bincount(owners, minlength=clients)
     lacking = np.maximum(minimum - sizes, 0)
     deficit = int(lacking.sum())
@@ -99,6 +96,13 @@ def ensure_minimum(owners: IntArray, clients: int, minimum: int, draw: np.random
     mended = owners.copy()
     mended[moving] = np.repeat(np.arange(clients), lacking)
     return mended
+
+
+def too_few(samples: int, clients: int, minimum: int) -> DataError:
+    return DataError(
+        f"{clients} clients with at least {minimum} samples each need {clients * minimum} samples, "
+        f"but there are {samples}; lower data.clients or data.min_size"
+    )
 
 
 def _levelled(sizes: IntArray, deficit: int) -> IntArray:

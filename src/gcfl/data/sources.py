@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -50,7 +50,7 @@ def digits(samples: int | None, seed: int) -> Source:
 
     bunch = load_digits()
     x = bunch.images.astype(np.uint8)[:, None]
-    return _subset(Source("digits", x, bunch.target.astype(np.int64), tuple(range(10))), samples, seed)
+    return subset(Source("digits", x, bunch.target.astype(np.int64), tuple(range(10))), samples, seed)
 
 
 def blobs(samples: int | None, seed: int) -> Source:
@@ -78,13 +78,14 @@ def read(name: str, samples: int | None, seed: int) -> Source:
     return SOURCES[name](samples, seed)
 
 
-def _subset(source: Source, samples: int | None, seed: int) -> Source:
+def subset(source: Source, samples: int | None, seed: int) -> Source:
+    """A random `samples` of the source, in its order; its own validation and test sets stay whole."""
     if samples is None or samples == len(source):
         return source
     if samples > len(source):
         raise DataError(f"data.samples is {samples}, but {source.name} has only {len(source)} samples")
     keep = np.sort(rng.stream(seed, "subset").permutation(len(source))[:samples])
-    return Source(source.name, source.x[keep], source.y[keep], source.classes)
+    return replace(source, x=source.x[keep], y=source.y[keep])
 
 
 Pair = tuple[Any, Any]
@@ -103,7 +104,8 @@ def arrays(
         if pair is not None:
             pairs[name] = _pair(name, pair)
     if classes is None:
-        classes = [label.item() for label in np.unique(pairs["data"][1])]
+        classes = np.unique(pairs["data"][1]).tolist()
+    classes = [label.item() if isinstance(label, np.generic) else label for label in classes]
     known = {label: index for index, label in enumerate(classes)}
     if len(known) != len(classes):
         raise DataError("classes must be different from each other")
@@ -129,8 +131,12 @@ def _pair(name: str, pair: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         raise DataError(f"x of {name} must hold numbers, got dtype {x.dtype}")
     if x.ndim < 2:
         raise DataError(f"x of {name} must be (n, features) or (n, channels, height, width), got shape {x.shape}")
-    if y.ndim != 1 or y.dtype.kind not in "iubUS":
-        raise DataError(f"y of {name} must be one row of whole numbers or names, got dtype {y.dtype} and shape {y.shape}")
+    y = _labels(y)
+    if y.ndim != 1 or y.dtype.kind not in "iU":
+        raise DataError(
+            f"y of {name} must be one row of whole numbers or names, got dtype {y.dtype} and shape {y.shape}; "
+            "try y.astype(int) or y.astype(str)"
+        )
     if len(x) != len(y):
         raise DataError(f"x of {name} has {len(x)} samples, but y has {len(y)} labels")
     if len(x) == 0:
@@ -142,7 +148,16 @@ def _pair(name: str, pair: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         x = x.astype(np.float32, copy=False)
     elif x.dtype != np.uint8:
         x = x.astype(np.float32)
-    return x, y.astype(str) if y.dtype.kind == "S" else y.astype(np.int64) if y.dtype.kind in "iub" else y
+    return x, y
+
+
+def _labels(y: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Names as text, whole numbers as int64, whatever they came as (a table's columns are objects or floats); else as it was."""
+    if y.dtype.kind == "S" or (y.dtype.kind == "O" and all(isinstance(label, str) for label in y.flat)):
+        return y.astype(str)
+    if y.dtype.kind in "iub" or (y.dtype.kind == "f" and bool(np.isfinite(y).all()) and bool((y == np.round(y)).all())):
+        return y.astype(np.int64)
+    return y
 
 
 def _array(what: str, value: Any) -> npt.NDArray[Any]:

@@ -1,10 +1,10 @@
 """Runs rounds: one round, transports, checkpoint, run folder."""
 
 from gcfl.engine.client import ClientSide
-from gcfl.engine.driver import Observer, drive
+from gcfl.engine.driver import Observer, drive, one_thread
 from gcfl.engine.folder import RunFolder
 from gcfl.engine.rounds import Rounds, State
 from gcfl.engine.transport import InProcess, Transport
 from gcfl.engine.workers import Workers
 
-__all__ = ["ClientSide", "InProcess", "Observer", "Rounds", "RunFolder", "State", "Transport", "Workers", "drive"]
+__all__ = ["ClientSide", "InProcess", "Observer", "Rounds", "RunFolder", "State", "Transport", "Workers", "drive", "one_thread"]

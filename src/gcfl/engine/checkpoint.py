@@ -5,14 +5,14 @@
     clients-000012.safetensors    what the clients that took part since the last checkpoint remember
 
 A round costs its cohort, not the population: only clients whose memory changed are written, and older client files
-stay for as long as they hold the newest memory of some client. Files are complete before the manifest names them, and
-the manifest is replaced in one rename, so it always describes a whole checkpoint.
+stay for as long as they hold the newest memory of some client, up to 64 of them. Files are complete before the
+manifest names them, and the manifest is replaced in one rename, so it always describes a whole checkpoint.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from gcfl.codec import decode, encode
@@ -20,6 +20,8 @@ from gcfl.engine.rounds import State
 from gcfl.errors import RunError
 from gcfl.files import read_json, write_atomic, write_json
 from gcfl.types import Groups
+
+_MOST_FILES = 64
 
 
 class Checkpoint:
@@ -34,11 +36,16 @@ class Checkpoint:
     def exists(self) -> bool:
         return self._manifest.exists()
 
-    def save(self, state: State, changed: Mapping[int, Groups]) -> None:
-        """Write the server's state and the clients whose memory changed; then, and only then, forget what is outdated."""
+    def save(self, state: State, changed: Mapping[int, Groups], remembered: Callable[[], Mapping[int, Groups]]) -> None:
+        """Write the server's state and the clients whose memory changed; then, and only then, forget what is outdated.
+
+        Where many files have come together, all that is `remembered` goes into one.
+        """
         self._folder.mkdir(exist_ok=True)
         server = f"server-{state.round:06d}.safetensors"
         self._write(server, {"model": state.model, **{f"part.{name}": tree for name, tree in state.parts.items()}})
+        if len(set(self._holder.values())) >= _MOST_FILES:
+            changed = remembered()
         if changed:
             clients = f"clients-{state.round:06d}.safetensors"
             self._write(clients, {f"{client}.{name}": tree for client, groups in changed.items() for name, tree in groups.items()})

@@ -27,15 +27,12 @@ class ClientSide:
     setting: Setting
     method: Method
     data: ClientData
-    keep_buffers: bool = False
 
     def work(self, client: int, broadcast: Broadcast, remembered: Groups) -> Reply:
-        return answer(self.setting, self.method, client, self.data.shard(client), broadcast, remembered, self.keep_buffers)
+        return answer(self.setting, self.method, client, self.data.shard(client), broadcast, remembered)
 
 
-def answer(
-    setting: Setting, method: Method, client: int, shard: Shard, broadcast: Broadcast, remembered: Groups, keep_buffers: bool
-) -> Reply:
+def answer(setting: Setting, method: Method, client: int, shard: Shard, broadcast: Broadcast, remembered: Groups) -> Reply:
     """Select if asked to, train on the coreset, return delta = local - global."""
     network = setting.network
     model = {name: tensor.to(network.device) for name, tensor in broadcast.model.items()}
@@ -48,13 +45,12 @@ def answer(
     lr = learning_rate(setting.train, broadcast.round, setting.rounds)
     trained = train(view, selection.coreset, rule, fixed, method.select.weighted, lr)
     tells, remembers = rule.finish(view, trained.model, fixed, trained.steps, lr)
-    sent = network.parameters if keep_buffers else model
-    delta = {name: (trained.model[name] - model[name]).cpu() for name in sent}
+    delta = {name: (trained.model[name] - model[name]).cpu() for name in network.sent}
     clock.lap("train")
     meter = view.meter
     metrics = {"loss": trained.loss, "forward": meter.forward, "backward": meter.backward, "steps": meter.steps, **clock.laps}
     payload = {name: tree for name, tree in (("select", selection.tells), ("local", tells)) if tree}
-    return Reply(Update(delta, payload, len(selection.coreset), metrics), {"select": selection.remembers, "local": remembers})
+    return Reply(Update(delta, payload, trained.examples, metrics), {"select": selection.remembers, "local": remembers})
 
 
 class _Clock:

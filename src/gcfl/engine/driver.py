@@ -11,6 +11,7 @@ from types import FrameType
 from typing import Any
 
 import torch
+from threadpoolctl import threadpool_limits
 
 from gcfl import failpoints
 from gcfl.data import Truth
@@ -29,11 +30,13 @@ OnRound = Callable[[RoundRecord], None]
 class Observer:
     """The simulation's onlooker: it alone knows the truth, and it only records."""
 
-    truth: Truth
-    partition: Partition
+    truth: Truth | None
+    partition: Partition  # as rows of the source
 
     def clean_share(self, transport: Transport, clients: Sequence[int]) -> float | None:
-        """Share of clean samples among all that these clients trained on."""
+        """Share of clean samples among all that these clients trained on; None where nobody knows."""
+        if self.truth is None:
+            return None
         clean = total = 0
         for client in clients:
             ids = self.partition[client]
@@ -51,12 +54,21 @@ class Observer:
         }
 
 
-def drive(rounds: Rounds, folder: RunFolder, observer: Observer, checkpoint_every: int, on_round: OnRound) -> State:
-    """From the checkpoint, or the beginning, to the last round. On Ctrl-C: `Interrupted`, with what was finished on disk."""
+def drive(
+    rounds: Rounds, folder: RunFolder, observer: Observer, checkpoint_every: int, on_round: OnRound, finish: Callable[[State], None]
+) -> None:
+    """From the checkpoint, or the beginning, to the last round, then `finish`.
+
+    On Ctrl-C: `Interrupted`, with what was finished on disk.
+    """
     checkpoint = Checkpoint(folder.checkpoint)
     state = _start(rounds, folder, checkpoint)
     saved = state.round
-    with one_thread(), _Stop() as stop:
+
+    def save(state: State) -> None:
+        checkpoint.save(state, rounds.transport.changed(), rounds.transport.remembered)
+
+    with _Stop() as stop:
         try:
             while state.round < rounds.setting.rounds:
                 with stop.at_once():
@@ -64,16 +76,17 @@ def drive(rounds: Rounds, folder: RunFolder, observer: Observer, checkpoint_ever
                 _write(folder, rounds.transport, observer, played)
                 state = played.state
                 if state.round - saved >= checkpoint_every or state.round == rounds.setting.rounds:
-                    checkpoint.save(state, rounds.transport.changed())
+                    save(state)
                     saved = state.round
                 failpoints.reach("round.end")
                 on_round(played.record)
-                stop.here()
+                if state.round < rounds.setting.rounds:
+                    stop.here()
+            finish(state)
         except KeyboardInterrupt:
             if state.round > saved:
-                checkpoint.save(state, rounds.transport.changed())
-            raise Interrupted(f"stopped after {state.round} of {rounds.setting.rounds} rounds") from None
-    return state
+                save(state)
+            raise Interrupted(f"stopped after {state.round} of {rounds.setting.rounds} rounds", stop.signal) from None
 
 
 def _start(rounds: Rounds, folder: RunFolder, checkpoint: Checkpoint) -> State:
@@ -101,11 +114,12 @@ def _write(folder: RunFolder, transport: Transport, observer: Observer, played: 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """One torch thread inside, since the number of threads changes the order of sums, and so the bits."""
+    """One thread inside, in torch and in numpy's BLAS, since the number of threads changes the order of sums, and so the bits."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        yield
+        with threadpool_limits(1, user_api="blas"):
+            yield
     finally:
         torch.set_num_threads(before)
 
@@ -114,6 +128,7 @@ class _Stop:
     """Ctrl-C and SIGTERM: at once while a round is played, which can be played again, and only between the writes otherwise."""
 
     def __init__(self) -> None:
+        self.signal = int(signal.SIGINT)
         self._asked = False
         self._interruptible = False
         self._before: dict[int, Any] = {}
@@ -130,6 +145,7 @@ class _Stop:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self._asked = True
+        self.signal = number
         if self._interruptible:
             raise KeyboardInterrupt
 

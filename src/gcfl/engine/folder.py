@@ -21,8 +21,8 @@ import torch
 
 from gcfl.codec import decode, encode
 from gcfl.errors import RunError
-from gcfl.files import append_line, read_json, read_lines, write_atomic, write_json
-from gcfl.types import Coreset, Groups
+from gcfl.files import append_line, locked, read_json, read_lines, write_atomic, write_json
+from gcfl.types import Coreset, Groups, RoundRecord
 
 
 class RunFolder:
@@ -59,22 +59,25 @@ class RunFolder:
         write_atomic(self.config, config.encode())
 
     def set_aside(self) -> None:
-        """Move what an earlier run left into a folder of its own beside it, so that nothing is lost."""
-        left = [path for path in self.path.iterdir() if path.name != ".lock"]
-        if not left:
+        """Move an earlier run, whole and at once, to a folder of its own beside it, so that nothing is lost."""
+        if not self.path.exists():
             return
         number = 1
         while (aside := self.path.with_name(f"{self.path.name}.old{number}")).exists():
             number += 1
-        aside.mkdir()
-        for path in left:
-            path.rename(aside / path.name)
+        with locked(self.path):
+            self.path.rename(aside)
 
     def add_round(self, record: Mapping[str, Any]) -> None:
         append_line(self.rounds, record)
 
     def records(self) -> list[dict[str, Any]]:
-        return read_lines(self.rounds)
+        """The rounds so far, each with every entry of `RoundRecord`."""
+        lines = read_lines(self.rounds)
+        for number, line in enumerate(lines):
+            if not isinstance(line, dict) or not RoundRecord.__dataclass_fields__.keys() <= line.keys():
+                raise RunError(f"line {number + 1} of {self.rounds} is not the record of a round")
+        return lines
 
     def forget_from(self, round: int) -> None:
         """Drop records and coresets of rounds that will be played again, and a torn last line."""

@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -58,7 +58,6 @@ class Rounds:
     cohort: int
     transport: Transport
     evaluate_every: int = 1
-    sent_up: tuple[str, ...] = field(default=())
 
     def begin(self) -> State:
         """The state before the first round: the network's own weights, each part's first state."""
@@ -97,7 +96,8 @@ class Rounds:
             after = self._merge(state, view, replies)
         with times.of("evaluate"):
             scores = self._evaluate(after)
-        times.add_clients(replies.values())
+        received = {client: answer for client, answer in answers.items() if isinstance(answer, Update)}  # left out or not, it cost
+        times.add_clients(received.values())
         times.seconds["round"] = {"wall": time.perf_counter() - started}
         selected = tuple(client for client in replies if client in told["select"])
         coreset: dict[str, float | int | None] = {
@@ -115,11 +115,11 @@ class Rounds:
             loss=scores.loss if scores else None,
             per_class=scores.per_class if scores else None,
             samples={
-                "forward": view.meter.forward + _total(replies, "forward"),
-                "backward": view.meter.backward + _total(replies, "backward"),
+                "forward": view.meter.forward + _total(received, "forward"),
+                "backward": view.meter.backward + _total(received, "backward"),
             },
-            steps=view.meter.steps + _total(replies, "steps"),
-            bytes=_traffic(broadcasts, replies),
+            steps=view.meter.steps + _total(received, "steps"),
+            bytes=_traffic(broadcasts, received),
             coreset=coreset,
             time=times.seconds,
         )
@@ -141,7 +141,7 @@ class Rounds:
 
     def _wrong(self, model: Tree, update: Update) -> str | None:
         """Why an update cannot be used, or None."""
-        names = self.sent_up or tuple(model)
+        names = self.setting.network.sent
         if set(update.delta) != set(names):
             return "the update does not have the model's tensors"
         for name in names:
@@ -159,6 +159,11 @@ class Rounds:
             parts["select"] = self.method.select.merge(parts["select"], view, replies)
             parts["local"] = self.method.local.merge(parts["local"], view, replies)
         parts["server"], model = self.method.server.merge(parts["server"], view, replies)
+        broken = [name for name in self.setting.network.sent if not bool(torch.isfinite(model[name]).all())]
+        if broken:
+            raise RunError(
+                f"round {state.round}: the model has NaN or infinite values in {broken[0]}; lower train.lr or server.rate"
+            )
         return State(state.round + 1, model, parts)
 
     def _evaluate(self, state: State) -> Scores | None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from gcfl.engine.client import ClientSide, Reply
+from gcfl.errors import one_line
 from gcfl.types import Broadcast, Coreset, Failure, Groups, Update
 
 Answers = dict[int, Update | Failure]
@@ -29,6 +30,9 @@ class Transport(Protocol):
 
     def changed(self) -> dict[int, Groups]:
         """What clients remember that changed since the last call, for the checkpoint."""
+
+    def remembered(self) -> dict[int, Groups]:
+        """All that clients remember, for a checkpoint that starts a new file."""
 
     def restore(self, states: Mapping[int, Groups]) -> None:
         """What clients remember, from a checkpoint."""
@@ -67,6 +71,9 @@ class ClientMemory:
         self._changed = set()
         return changed
 
+    def remembered(self) -> dict[int, Groups]:
+        return dict(sorted(self._states.items()))
+
     def restore(self, states: Mapping[int, Groups]) -> None:
         self._states = dict(states)
 
@@ -84,7 +91,7 @@ class InProcess(ClientMemory):
             try:
                 reply = self._side.work(client, broadcasts[client], self.of(client))
             except Exception as error:  # a client that fails must not take the round with it
-                answers[client] = Failure(f"{type(error).__name__}: {error}")
+                answers[client] = Failure(one_line(error))
                 continue
             self.propose(client, reply)
             answers[client] = reply.update

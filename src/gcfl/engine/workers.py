@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle  # only for the error that spawning raises
 import signal
 from collections.abc import Mapping
 from multiprocessing.connection import Connection, wait
@@ -17,11 +18,12 @@ from typing import Any
 
 import torch
 import torch.multiprocessing
+from threadpoolctl import threadpool_limits
 
 from gcfl.codec import decode, encode
 from gcfl.engine.client import ClientSide, Reply
 from gcfl.engine.transport import Answers, ClientMemory
-from gcfl.errors import RunError
+from gcfl.errors import RunError, one_line
 from gcfl.types import Broadcast, Failure, Groups, Tree, Update
 
 _PARENT_CHECK_SECONDS = 1.0
@@ -48,7 +50,7 @@ class Workers(ClientMemory):
                 theirs.close()
                 self._connections.append(ours)
                 self._processes.append(process)
-        except (AttributeError, TypeError) as error:  # what spawn cannot take along
+        except (AttributeError, TypeError, pickle.PicklingError) as error:  # what spawn cannot take along
             self.close()
             raise RunError(
                 f"this model cannot be sent to worker processes ({error}); define it in an importable module or use workers = 1"
@@ -97,7 +99,8 @@ class Workers(ClientMemory):
         self._processes[worker].join(timeout=5)
         code = self._processes[worker].exitcode
         return RunError(
-            f"the worker process that trained client {client} died (exit code {code}); out of memory is the usual cause"
+            f"the worker process that trained client {client} died (exit code {code}): out of memory, or a model class "
+            "that it cannot import"
         )
 
     def close(self) -> None:
@@ -117,6 +120,7 @@ def _serve(connection: Connection, side: ClientSide, model: Tree, parent: int) -
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     torch.set_num_threads(1)
+    threadpool_limits(1, user_api="blas")
     while True:
         while not connection.poll(_PARENT_CHECK_SECONDS):
             if os.getppid() != parent:
@@ -129,7 +133,7 @@ def _serve(connection: Connection, side: ClientSide, model: Tree, parent: int) -
         try:
             reply = side.work(meta["client"], broadcast, _under(groups, "state."))
         except Exception as error:  # a client that fails must not take the round with it
-            blob = encode({}, {"failure": f"{type(error).__name__}: {error}"})
+            blob = encode({}, {"failure": one_line(error)})
         else:
             parts: Groups = {"delta": reply.update.delta}
             parts |= {f"payload.{name}": tree for name, tree in reply.update.payload.items()}

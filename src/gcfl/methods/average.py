@@ -19,7 +19,7 @@ class Average(ServerRule):
     """weigh clients equally, or by the samples they trained on"""
 
     def merge(self, state: Tree, view: ServerView, replies: Mapping[int, Update]) -> tuple[Tree, Tree]:
-        return state, step(view.model, mean_delta(list(replies.values()), self.weighting == "examples"), self.rate)
+        return state, step(view, mean_delta(list(replies.values()), self.weighting == "examples"), self.rate)
 
 
 def mean_delta(updates: list[Update], by_examples: bool) -> Tree:
@@ -34,14 +34,15 @@ def mean_delta(updates: list[Update], by_examples: bool) -> Tree:
     return mean
 
 
-def step(model: Tree, delta: Tree, rate: float) -> Tree:
-    """model + rate · delta in each tensor's own type; whole numbers (BatchNorm's counter) are rounded, what has no delta stays."""
-    moved: Tree = {}
-    for name, tensor in model.items():
-        if name not in delta:
-            moved[name] = tensor
-        elif tensor.is_floating_point():
-            moved[name] = tensor.add(delta[name].to(tensor.device), alpha=rate)
+def step(view: ServerView, delta: Tree, rate: float) -> Tree:
+    """model + rate · delta for weights, model + delta for statistics; whole numbers are rounded, what has no delta stays."""
+    weights = set(view.setting.network.trained)
+    moved = dict(view.model)
+    for name, change in delta.items():
+        tensor = view.model[name]
+        change = change.to(tensor.device)
+        if tensor.is_floating_point():
+            moved[name] = tensor.add(change, alpha=rate if name in weights else 1.0)
         else:
-            moved[name] = (tensor.double() + rate * delta[name].to(tensor.device)).round().to(tensor.dtype)
+            moved[name] = (tensor + change.round()).to(tensor.dtype)
     return moved

@@ -84,7 +84,20 @@ def parse(name: str) -> Slots:
                 raise ConfigError(f"method {name!r} is contradictory: {filled[slot]} and {token} both decide the same thing")
             filled[slot] = token
             slots[slot] = value
-    return Slots(**slots)
+    found = Slots(**slots)
+    if not found.server.uses_clients and len(filled) > 1:
+        others = [token for slot, token in filled.items() if slot != "server"]
+        raise ConfigError(
+            f"method {name!r} is contradictory: {filled['server']} trains without clients, so {others[0]} has no effect"
+        )
+    return found
+
+
+def canonical(name: str) -> str:
+    """One name per method: words in the catalogue's order, without `fedavg` where it only says what holds anyway."""
+    words = [word for word in WORDS if word in name.split("+")]
+    rest = [word for word in words if word != "fedavg"]
+    return "+".join(rest or words)
 
 
 def known_options(slot: str) -> set[str]:

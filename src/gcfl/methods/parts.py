@@ -11,15 +11,15 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
-from pydantic import Field
+from pydantic import AfterValidator
 from torch import Tensor
 
 from gcfl.coreset import Pool
 from gcfl.network import Network, Output
-from gcfl.options import Count, NonNegative, Options, Positive
+from gcfl.options import Count, NonNegative, Options, Positive, within
 from gcfl.types import Coreset, Shard, Tree, Update
 
 
@@ -184,7 +184,7 @@ class ServerRule(Part):
     """How updates become the next model."""
 
     uses_clients: ClassVar[bool] = True
-    rate: Positive = Field(default=1.0)
+    rate: Annotated[float, AfterValidator(within(0, 1000, low_open=True))] = 1.0
     """η_g, the server's learning rate"""
 
     @abstractmethod

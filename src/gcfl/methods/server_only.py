@@ -30,5 +30,5 @@ class ServerOnly(ServerRule):
         own = ClientView(setting, view.round, SERVER, view.model, view.validation, view.meter)
         lr = learning_rate(setting.train, view.round, setting.rounds)
         local = train(own, everything, Plain(), {}, weighted=False, lr=lr).model
-        delta = {name: tensor - view.model[name] for name, tensor in local.items()}
-        return state, step(view.model, delta, self.rate)
+        delta = {name: local[name] - view.model[name] for name in setting.network.sent}
+        return state, step(view, delta, self.rate)

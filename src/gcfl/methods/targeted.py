@@ -57,6 +57,7 @@ class Targeted(Periodic, ABC):
 
     def check(self, validation: Shard, classes: tuple[str | int, ...]) -> None:
         if self.variant == "whole":
+            self._check_size(len(validation))
             return
         counts = np.bincount(validation.y.numpy(), minlength=len(classes))
         single = [str(classes[label]) for label in np.flatnonzero(counts == 1)]
@@ -73,6 +74,15 @@ class Targeted(Periodic, ABC):
         none = [str(classes[label]) for label in np.flatnonzero(counts == 0)]
         if none:
             log.warning("the server's clean set has no sample of class %s: clients choose at random there", ", ".join(none))
+
+    def _check_size(self, size: int) -> None:
+        if size == 1 and not self.allow_single:
+            raise DataError(
+                "the server's clean set is a single sample, which its gradient would reveal; raise data.validation, "
+                "or set coreset.allow_single = true"
+            )
+        if size < 5:
+            log.warning("the server's clean set has fewer than 5 samples: their gradient tells much about them")
 
     def target(self, view: ServerView) -> Tree:
         pool = view.pool

@@ -18,9 +18,10 @@ from gcfl.types import Coreset, IntArray, Tree
 
 @dataclass(frozen=True)
 class Trained:
-    """The local model, how many steps led to it, and their mean loss."""
+    """The local model, how many samples and steps led to it, and the steps' mean loss."""
 
     model: Tree
+    examples: int
     steps: int
     loss: float
 
@@ -62,7 +63,7 @@ def train(view: ClientView, coreset: Coreset, rule: LocalRule, fixed: Tree, weig
     x, y = network.prepare(view.shard.x[rows]), view.shard.y[rows].to(network.device)
 
     local = {name: tensor.clone() for name, tensor in view.model.items()}
-    params = {name: local[name].requires_grad_() for name in network.parameters}
+    params = {name: local[name].requires_grad_() for name in network.trained}
     tensors = list(params.values())
     optimiser = SGD(tensors, lr, options.momentum, options.weight_decay)
     losses: list[Tensor] = []
@@ -81,11 +82,12 @@ def train(view: ClientView, coreset: Coreset, rule: LocalRule, fixed: Tree, weig
                     loss = (cross_entropy(output.logits, pass_y[batch], reduction="none") * pass_weights[batch]).mean()
                 losses.append(loss.detach())
                 term = rule.loss(view, output, params, pass_x[batch], fixed)
-                gradients = torch.autograd.grad(loss if term is None else loss + term, tensors)
+                gradients = torch.autograd.grad(loss if term is None else loss + term, tensors, materialize_grads=True)
                 corrected = rule.correct(dict(zip(params, gradients, strict=True)), params, fixed)
                 optimiser.step([corrected[name] for name in params])
             seen += len(order)
     view.meter.forward += seen * rule.forwards
     view.meter.backward += seen
     view.meter.steps += len(losses)
-    return Trained({name: tensor.detach() for name, tensor in local.items()}, len(losses), float(torch.stack(losses).mean()))
+    trained = {name: tensor.detach() for name, tensor in local.items()}
+    return Trained(trained, len(indices), len(losses), float(torch.stack(losses).mean()))

@@ -34,6 +34,7 @@ class Panel:
     title: str
     x: str
     y: str
+    floor: float
     curves: list[Curve]
 
 
@@ -43,7 +44,7 @@ def save_curves(panels: list[Panel], path: Path) -> None:
     for axes, panel in zip(np.atleast_1d(figure.subplots(1, len(panels))), panels, strict=True):
         for (colour, style), curve in zip(_STYLES, panel.curves, strict=False):
             values = np.array(curve.values, dtype=float)
-            rounds = np.arange(1, values.shape[1] + 1)
+            rounds = np.arange(values.shape[1])
             middle = values.mean(axis=0)
             axes.plot(rounds, middle, color=colour, linestyle=style, linewidth=1.8, label=curve.label)
             if len(values) > 1:
@@ -52,6 +53,7 @@ def save_curves(panels: list[Panel], path: Path) -> None:
         axes.set_title(panel.title, fontsize=11)
         axes.set_xlabel(panel.x)
         axes.set_ylabel(panel.y)
+        axes.set_ylim(panel.floor, 1.0)
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
     handles, labels = figure.axes[0].get_legend_handles_labels()

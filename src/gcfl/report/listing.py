@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from gcfl.data import SOURCES, DataOptions
-from gcfl.experiment import EngineOptions, Experiment
-from gcfl.methods import WORDS, TrainOptions
-from gcfl.methods.catalogue import SECTIONS, Slots
-from gcfl.models import MODELS, ModelOptions
-from gcfl.options import Options
+from gcfl.data import SOURCES
+from gcfl.experiment import every_setting
+from gcfl.methods import WORDS
+from gcfl.models import MODELS
 
 
 def listing(what: str) -> list[tuple[str, str]]:
@@ -24,27 +22,7 @@ def listing(what: str) -> list[tuple[str, str]]:
         return [(name, _first_line(maker)) for name, maker in MODELS.items()] + [
             ("given", "your own: gcfl.run(model=MyNet, ...) from Python; any module that ends in a Linear")
         ]
-    return _settings()
-
-
-def _settings() -> list[tuple[str, str]]:
-    rows = _rows("", Experiment, skip={"data", "model", "train", "engine", "given", *SECTIONS.values()})
-    for section, options in (("data", DataOptions), ("model", ModelOptions), ("train", TrainOptions)):
-        rows += _rows(f"{section}.", options)
-    slots = Slots().items()
-    for slot, section in SECTIONS.items():
-        parts = [slots[slot], *(getattr(word, slot) for word in WORDS.values() if getattr(word, slot))]
-        rows += [row for part in parts for row in _rows(f"{section}.", part)]
-    rows += _rows("engine.", EngineOptions)
-    return list(dict(rows).items())
-
-
-def _rows(prefix: str, options: type[Options], skip: set[str] | None = None) -> list[tuple[str, str]]:
-    return [
-        (f"{prefix}{name}", f"{field.description or ''} [{_shown(field.default)}]")
-        for name, field in options.model_fields.items()
-        if name not in (skip or set())
-    ]
+    return [(name, f"{field.description or ''} [{_shown(field.default)}]") for name, field in every_setting().items()]
 
 
 def _shown(value: Any) -> str:

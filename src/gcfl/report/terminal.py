@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -9,10 +10,12 @@ from rich.console import Console
 from rich.table import Table
 
 from gcfl.api import Result
+from gcfl.files import owner
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _HEIGHT = 8
 _WIDTH = 64
+_MOST_LINES = 10
 
 
 def human(count: float) -> str:
@@ -30,10 +33,19 @@ def one_line(result: Result) -> str:
     traffic = sum(sum(names.values()) for names in cost["bytes"].values())
     share = result.rounds[-1]["coreset"]["clean_share"]
     clean = "" if share is None else f", {share:.1%} of the training samples clean"
+    accuracy = f"accuracy {result.curve[-1]:.4f}" if result.curve else "not evaluated yet"
     return (
-        f"{result.config['method']}: accuracy {result.accuracy:.4f} after {len(result.rounds)} rounds{clean}; "
+        f"{result.config['method']}: {accuracy} after {len(result.rounds)} rounds{clean}; "
         f"{cost['cpu']:.3g} CPU-seconds, {cost['samples'].get('backward', 0):,} samples trained on, {human(traffic)} sent"
     )
+
+
+def hint(result: Result) -> str | None:
+    """A word where the training has hardly begun: the loss is still near that of guessing, log C."""
+    last = result.rounds[-1]
+    if last["train_loss"] is None or last["per_class"] is None or last["train_loss"] < 0.8 * math.log(len(last["per_class"])):
+        return None
+    return "the training loss is still near that of guessing: more rounds, a higher train.lr or more train.epochs would help"
 
 
 def show(result: Result) -> None:
@@ -41,24 +53,24 @@ def show(result: Result) -> None:
     console = Console(highlight=False)
     records = result.rounds
     console.print(str(result.folder), soft_wrap=True)
-    if not records:
-        console.print(f"no round finished yet; gcfl resume {result.folder}", soft_wrap=True)
-        return
     if not result.finished:
-        total = result.config["rounds"]
-        console.print(f"not finished: {len(records)} of {total} rounds; gcfl resume {result.folder}", soft_wrap=True)
+        writer = owner(result.folder)
+        what = f"running now (process {writer})" if writer else f"not finished; to continue: {result.how_to_continue}"
+        console.print(f"{len(records)} of {result.config['rounds']} rounds, {what}", soft_wrap=True)
+    if not records:
+        return
     console.print(one_line(result), soft_wrap=True)
     console.print()
-    curve = [record["accuracy"] for record in records if record["accuracy"] is not None]
-    for line in chart(curve):
+    for line in chart(result.curve):
         console.print(line)
-    console.print(f"{'':>7}accuracy on the test set, round 1 to {len(records)}\n")
+    console.print(f"{'':>7}accuracy on the test set, round 0 to {len(records) - 1}\n")
     console.print(_rounds_table(result))
     console.print(_cost_table(result))
-    left_out = [(record["round"], record["left_out"]) for record in records if record["left_out"]]
-    for number, clients in left_out[:10]:
-        for client, reason in clients.items():
-            console.print(f"round {number}: client {client} was left out: {reason}", soft_wrap=True, markup=False)
+    left_out = [(record["round"], client, reason) for record in records for client, reason in record["left_out"].items()]
+    for number, client, reason in left_out[:_MOST_LINES]:
+        console.print(f"round {number}: client {client} was left out: {reason}", soft_wrap=True, markup=False)
+    if len(left_out) > _MOST_LINES:
+        console.print(f"and {len(left_out) - _MOST_LINES} more; all are in rounds.jsonl")
 
 
 def _rounds_table(result: Result) -> Table:
@@ -72,7 +84,7 @@ def _rounds_table(result: Result) -> Table:
         coreset = record["coreset"]
         cells = (record["accuracy"], record["loss"], record["train_loss"])
         table.add_row(
-            str(record["round"] + 1),
+            str(record["round"]),
             *("-" if cell is None else f"{cell:.4f}" for cell in cells),
             str(coreset["size"]) if record["cohort"] else "-",
             "-" if coreset["clean_share"] is None else f"{coreset['clean_share']:.1%}",

@@ -1,0 +1,139 @@
+"""Any module that ends in a Linear works, and is told apart from any other."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import torch
+from torch import nn
+
+import gcfl
+from helpers import tiny
+
+
+def run(tmp_path, model, **changes):
+    settings = {key: value for key, value in tiny(**{"rounds": 2, **changes}).items() if key != "model"}
+    return gcfl.run(model=model, out=tmp_path, **settings)
+
+
+class Odd(nn.Module):
+    """A frozen layer, an unused one, a mask, a table with infinities, a tied weight, no bias in the head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flat = nn.Flatten()
+        self.frozen = nn.Linear(64, 16).requires_grad_(False)
+        self.unused = nn.Linear(3, 3)
+        self.one = nn.Linear(16, 16)
+        self.two = nn.Linear(16, 16)
+        self.two.weight = self.one.weight
+        self.register_buffer("mask", torch.tensor([True, False] * 8))
+        self.register_buffer("table", torch.tensor([0.0, float("-inf")]))
+        self.head = nn.Linear(16, 10, bias=False)
+
+    def forward(self, x):
+        hidden = torch.relu(self.frozen(self.flat(x))) * self.mask
+        return self.head(torch.relu(self.two(torch.relu(self.one(hidden)))))
+
+
+@pytest.mark.parametrize("method", ["fedavg", "gcfl", "server-only"])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_odd_model(tmp_path, method, workers):
+    result = run(tmp_path / str(workers), Odd, method=method, engine={"workers": workers}, train={"epochs": 2})
+    assert all(not record["left_out"] for record in result.rounds)
+    from gcfl import rng
+
+    with rng.isolated(0, "init"):
+        start = Odd()
+    tree = result.model.tree
+    assert torch.equal(tree["frozen.weight"], start.frozen.weight)
+    assert not torch.equal(tree["one.weight"], start.one.weight)
+    assert torch.equal(tree["mask"], start.mask)
+    module = result.model.module
+    assert torch.equal(module.two.weight, module.one.weight)
+
+
+def test_training_a_tied_model_is_training_it_by_hand(tmp_path):
+    """One client, one full batch: the step is torch's own."""
+    settings = {
+        "clients": 1,
+        "rounds": 1,
+        "train": {"batch": 1000, "momentum": 0.0, "weight_decay": 0.0, "schedule": "constant", "lr": 0.5},
+    }
+    data = {"source": "digits", "samples": 200, "validation": 50, "test": 50}
+    result = gcfl.run(method="fedavg", data=data, model=Odd, out=tmp_path, **settings)
+    from gcfl import experiment as config
+    from gcfl.prepare import Given, prepare
+
+    ready = prepare(
+        config.build({"method": "fedavg", "data": {**data, "clients": 1}, "model": {"name": "given"}})[0], Given(model=Odd)
+    )
+    shard = ready.federation.clients.shard(0)
+    module = ready.setting.network.module.train()
+    mean, deviation = ready.federation.normaliser
+    loss = nn.functional.cross_entropy(module((shard.x.float() - mean) / deviation), shard.y)
+    (gradient,) = torch.autograd.grad(loss, [module.one.weight])
+    assert torch.allclose(result.model.tree["one.weight"], module.one.weight - 0.5 * gradient, atol=1e-6)
+
+
+def net(activation):
+    return lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 8), activation, nn.Linear(8, 10))
+
+
+def test_models_with_equal_weights_and_other_layers_are_other_runs(tmp_path, caplog):
+    first, second = (run(tmp_path, net(activation)) for activation in (nn.ReLU(), nn.Tanh()))
+    assert first.folder != second.folder
+    assert run(tmp_path, net(nn.ReLU())).folder == first.folder
+    with caplog.at_level(logging.WARNING, "gcfl"):
+        gcfl.load(first.folder, model=net(nn.Tanh())).predict(torch.zeros(1, 1, 8, 8))
+    assert "other layers or other code" in caplog.text
+
+
+def test_models_with_another_forward_are_other_runs(tmp_path):
+    class Plain(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.head = nn.Linear(64, 8), nn.Linear(8, 10)
+
+        def forward(self, x):
+            return self.head(torch.relu(self.body(x.flatten(1))))
+
+    class Edited(Plain):
+        def forward(self, x):
+            return self.head(torch.tanh(self.body(x.flatten(1))))
+
+    Edited.__name__, Edited.__qualname__ = Plain.__name__, Plain.__qualname__
+    assert run(tmp_path, Plain).folder != run(tmp_path, Edited).folder
+
+
+def test_own_labels_that_may_be_wrong_are_not_called_clean(tmp_path):
+    x, y = torch.randn(100, 5), torch.arange(100) % 2
+    result = gcfl.run(data=(x, y), model="logistic", clients=3, rounds=1, validation=30, out=tmp_path)
+    assert result.rounds[0]["coreset"]["clean_share"] is None
+    flipped = gcfl.run(data=(x, y), model="logistic", clients=3, rounds=1, validation=30, noise=0.2, out=tmp_path)
+    assert flipped.rounds[0]["coreset"]["clean_share"] is not None
+
+
+@pytest.mark.parametrize("kind", ["object", "float", "bytes", "int8", "list"])
+def test_labels_as_tables_have_them(tmp_path, kind):
+    import numpy as np
+
+    names = np.array(["cat", "dog"])[np.arange(100) % 2]
+    y = {
+        "object": names.astype(object),
+        "float": (np.arange(100) % 2).astype(float),
+        "bytes": names.astype("S"),
+        "int8": (np.arange(100) % 2).astype(np.int8),
+        "list": names.tolist(),
+    }[kind]
+    result = gcfl.run(
+        data=(np.random.default_rng(0).normal(size=(100, 3)), y),
+        model="logistic",
+        clients=np.int64(3),
+        rounds=1,
+        validation=30,
+        out=tmp_path,
+        classes=np.array([0, 1]) if kind in ("float", "int8") else None,
+    )
+    assert set(result.predict(np.zeros((1, 3))).tolist()) <= ({0, 1} if kind in ("float", "int8") else {"cat", "dog"})
