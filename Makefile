@@ -26,6 +26,7 @@ lint: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/population.py
+	$(BIN)/python benchmarks/selection.py
 
 docs: $(VENV)/.docs
 	$(BIN)/mkdocs build --strict

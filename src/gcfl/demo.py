@@ -110,7 +110,10 @@ def demo(out: Path, seeds: int, rounds: int | None, quiet: bool) -> None:
     example = results["digits", "GCFL (distance)", 0].folder
     gcfl = "gcfl" if shutil.which("gcfl") else sys.argv[0]  # the command may not be on the path
     console.print(f"one of the runs:    {gcfl} show {example}", soft_wrap=True)
-    console.print(f"on your own terms:  {gcfl} run --method gcfl --data digits --noise 0.3 --budget 0.2", soft_wrap=True)
+    console.print(
+        f"on your own terms:  {gcfl} run --method gcfl --data digits --noise 0.3 --lr 0.05 --epochs 10 --coreset.score distance",
+        soft_wrap=True,
+    )
     console.print("on your own data:   see 'Your own data and model' in the README", soft_wrap=True)
 
 

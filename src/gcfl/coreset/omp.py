@@ -49,6 +49,7 @@ def pursue(gradients: Gradients, target: Tensor, budget: int, how: Pursuit | Non
     budget = min(budget, n)
     if budget <= 0:
         return Coreset(np.empty(0, dtype=np.int64), np.empty(0))
+    gradients = gradients.ready_for_columns()
     first = gradients.inner(target).numpy()
     norms = gradients.squared_norms().numpy()
     slack = how.tolerance * float(target.double().square().sum().sqrt())
@@ -69,7 +70,7 @@ def pursue(gradients: Gradients, target: Tensor, budget: int, how: Pursuit | Non
             chosen[count:] = _best(scores, left)
             break
         for j in picks.tolist():
-            columns[count] = gradients.gram_column(j)
+            gradients.gram_column(j, out=columns[count])
             weights.enter(*selected.enter(j))
             chosen[count] = j
             barred[j] = -np.inf
