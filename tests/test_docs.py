@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from helpers import ROOT
-
 from gcfl.report.listing import listing
+from helpers import ROOT
 
 
 def test_every_setting_is_documented():
