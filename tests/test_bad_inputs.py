@@ -36,7 +36,7 @@ COMMANDS = [
     (["run", "--method", "gclf"], "method 'gclf' is unknown; did you mean gcfl?"),
     (["run", "--method", "gcfl+random"], "gcfl and random both decide the same thing"),
     (["run", "--method", "7"], "method must be text, got 7"),
-    (["run", "--data", "digit"], "data.source 'digit' is unknown; did you mean digits?"),
+    (["run", "--data", "digit"], "data.source 'digit' is neither a path that exists nor a name; did you mean digits?"),
     (["run", "--data", "arrays"], "pass data=(x, y) to gcfl.run"),
     (["run", "--model", "cnnn"], "model.name 'cnnn' is unknown; did you mean cnn?"),
     (["run", "--model", "given"], "pass model=... to gcfl.run"),

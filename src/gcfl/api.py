@@ -172,7 +172,7 @@ def resume(
     """Continue a run where it stopped. Runs on arrays or modules from Python continue by calling `run` again with the same ones."""
     path = Path(folder)
     settings = config.read_toml(RunFolder.open(path).config)
-    if settings.get("given"):
+    if set(settings.get("given", ())) - {"files"}:
         raise ConfigError(f"{path} was started from Python: {how_to_continue(path, settings['given'])}")
     if workers is not None:
         config.assign(settings, "engine.workers", workers)
@@ -191,8 +191,9 @@ def load(folder: str | os.PathLike[str], model: ModelGiven | None = None) -> Res
 
 def how_to_continue(folder: Path, given: Mapping[Any, str] | None) -> str:
     """The command, or, for a run on things from Python, the call that has to be made again."""
-    if given:
-        return f"call gcfl.run again with the same {' and '.join(given)}"
+    from_python = [name for name in given or () if name != "files"]
+    if from_python:
+        return f"call gcfl.run again with the same {' and '.join(from_python)}"
     return f"gcfl resume {folder}"
 
 

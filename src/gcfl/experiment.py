@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -57,8 +58,8 @@ class Experiment(Options):
     local: SerializeAsAny[LocalRule]
     server: SerializeAsAny[ServerRule]
     engine: EngineOptions = EngineOptions()
-    given: dict[Literal["data", "model"], str] = Field(default={})
-    """digests of what came from Python"""
+    given: dict[Literal["data", "model", "files"], str] = Field(default={})
+    """digests of what came from Python (data, model) or from one's own files"""
 
     def resolved(self) -> dict[str, Any]:
         """All settings as plain values, without those that are unset."""
@@ -71,12 +72,15 @@ class Experiment(Options):
         """A hash of everything that can change the result, and of nothing else."""
         config = self.resolved()
         config["engine"] = {key: value for key, value in config["engine"].items() if key not in ("workers", "checkpoint_every")}
+        if "files" in self.given:
+            config["data"] = {**config["data"], "source": ""}  # what is in them counts, not where they lie
         text = json.dumps({"format": 1, **config}, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:10]
 
     def folder_name(self) -> str:
         noise = f"-noise{self.data.noise * 100:g}" if self.data.noise else ""
-        return f"{self.data.source}-{self.model.name}-{self.method}{noise}-seed{self.seed}-{self.identity()}"
+        source = re.sub(r"[^\w.+-]+", "_", Path(self.data.source).name)
+        return f"{source}-{self.model.name}-{self.method}{noise}-seed{self.seed}-{self.identity()}"
 
     def assembled(self) -> Method:
         return assemble(self.method, {"select": self.coreset, "local": self.local, "server": self.server})

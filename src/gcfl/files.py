@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from gcfl import failpoints
 from gcfl.errors import RunError
@@ -45,6 +49,13 @@ def read_json(path: Path) -> Any:
         raise RunError(f"{path} does not exist") from None
     except (ValueError, UnicodeDecodeError) as error:
         raise RunError(f"{path} is not valid JSON ({error})") from None
+
+
+def write_npz(path: Path, **arrays: npt.NDArray[Any]) -> None:
+    """Plain arrays, whole or not at all."""
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)  # type: ignore[arg-type]
+    write_atomic(path, buffer.getvalue())
 
 
 def append_line(path: Path, value: Any) -> None:

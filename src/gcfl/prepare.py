@@ -99,15 +99,15 @@ def prepare(experiment: Experiment, given: Given) -> Prepared:
     if method.clean_only:
         federation = federation.clean_only()
     module = given.module(experiment.seed)
-    digests = {"data": source.digest()} if given.source else {}
+    digests = {"data" if given.source else "files": source.digest()} if source.own else {}
     if module is None:
         if experiment.model.name == "given":
             raise ConfigError("model.name 'given' means a module from Python: pass model=... to gcfl.run")
         module = models.make(tuple(source.x.shape[1:]), len(source.classes), experiment.model, experiment.seed)
     digests |= {} if given.model is None else {"model": fingerprint(module)}
     if experiment.given and experiment.given != digests:
-        changed = [name for name in ("data", "model") if experiment.given.get(name) != digests.get(name)]
-        raise ConfigError(f"this run was made with another {' and '.join(changed)} from Python than what is given now")
+        changed = [name for name in ("data", "model", "files") if experiment.given.get(name) != digests.get(name)]
+        raise ConfigError(f"this run was made with other {' and '.join(changed)} than what is there now")
     network = Network(
         module,
         federation.validation.x,
@@ -126,7 +126,7 @@ def _source(experiment: Experiment, given: Given) -> Source:
         return data.subset(given.source, experiment.data.samples, experiment.seed)
     if experiment.data.source == "arrays":
         raise ConfigError("data.source 'arrays' means data from Python: pass data=(x, y) to gcfl.run")
-    return data.read(experiment.data.source, experiment.data.samples, experiment.seed)
+    return data.read(experiment.data, experiment.seed)
 
 
 def _check_device(name: str) -> None:

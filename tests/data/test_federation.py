@@ -41,8 +41,8 @@ def test_flips_are_uniform_over_the_other_labels():
 @settings(max_examples=20)
 @given(st.integers(0, 2**32), st.floats(0, 0.9))
 def test_a_federation_is_cut_cleanly(seed, noise):
-    source = read("digits", 400, seed)
     options = DataOptions(clients=4, noise=noise, validation=50, test=0.1, samples=400)
+    source = read(options, seed)
     federation = build(source, options, seed)
     rows = [set(federation.test.ids), set(federation.validation.ids), set(federation.clients.source_rows.order)]
     assert [len(part) for part in rows] == [40, 50, 310]
@@ -80,14 +80,15 @@ def test_images_are_normalised_per_channel_and_constants_survive():
 
 
 def test_clean_only_keeps_just_the_clean_samples():
-    federation = build(read("digits", 400, 0), DataOptions(clients=4, noise=0.4, samples=400), 0)
+    options = DataOptions(clients=4, noise=0.4, samples=400)
+    federation = build(read(options, 0), options, 0)
     clean = federation.clean_only()
     assert not federation.truth.noisy[clean.clients.source_rows.order].any()
     assert len(clean.clients.partition.order) == (~federation.truth.noisy[federation.clients.source_rows.order]).sum()
 
 
 def test_blobs_are_the_papers():
-    source = read("blobs", 20_000, 0)
+    source = read(DataOptions(source="blobs", samples=20_000), 0)
     assert source.x.shape == (20_000, 10)
     spread = [source.x[source.y == label].std(axis=0).mean() for label in range(10)]
     assert np.allclose(spread, np.linspace(1, 8, 10), rtol=0.03)
@@ -108,7 +109,8 @@ def test_no_function_reads_global_random_state(monkeypatch):
     for name in ("rand", "randn", "randperm", "randint"):
         monkeypatch.setattr(torch, name, poisoned)
     for name in ("digits", "blobs"):
-        build(read(name, 400, 1), DataOptions(source=name, clients=4, noise=0.4), 1)
+        options = DataOptions(source=name, clients=4, noise=0.4, samples=400)
+        build(read(options, 1), options, 1)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.int32, np.uint8, np.bool_])

@@ -1,7 +1,10 @@
 """Arrays to federations: sources, partition, noise."""
 
-from gcfl.data.federation import ClientData, DataOptions, Federation, build
+from gcfl.data.arrays import arrays
+from gcfl.data.federation import ClientData, Federation, build
 from gcfl.data.noise import Truth
-from gcfl.data.sources import SOURCES, Source, arrays, read, subset
+from gcfl.data.options import DataOptions
+from gcfl.data.source import Source, subset
+from gcfl.data.sources import SOURCES, read
 
 __all__ = ["SOURCES", "ClientData", "DataOptions", "Federation", "Source", "Truth", "arrays", "build", "read", "subset"]

@@ -3,45 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from pydantic import AfterValidator
 
 from gcfl import rng
 from gcfl.data.noise import Truth, closed_set
+from gcfl.data.options import DataOptions
 from gcfl.data.partition import Partition, dirichlet, ensure_minimum, from_owners, iid, too_few
-from gcfl.data.sources import Source
+from gcfl.data.source import Pair, Source
 from gcfl.errors import DataError
-from gcfl.options import Count, Options, Size, at_least, resolve_size, within
+from gcfl.options import resolve_size
 from gcfl.types import IntArray, Shard
-
-
-class DataOptions(Options):
-    """[data]"""
-
-    source: str = "digits"
-    """digits, blobs, or arrays given from Python"""
-    samples: Annotated[int, AfterValidator(at_least(10))] | None = None
-    """use only so many samples of the source (blobs: draw so many)"""
-    clients: Count = 10
-    """how many clients share the data"""
-    partition: Literal["dirichlet", "iid"] = "dirichlet"
-    """how the samples are dealt to the clients"""
-    alpha: Annotated[float, AfterValidator(within(0, 1e6, low_open=True))] = 0.4
-    """Dirichlet concentration per class: small is skewed"""
-    min_size: Count = 10
-    """fewest samples of a client"""
-    noise: Annotated[float, AfterValidator(within(0, 1, high_open=True))] = 0.0
-    """share of each client's labels that is flipped (closed set)"""
-    validation: Size = 0.1
-    """the server's clean set: a share of the source, or a count"""
-    test: Size = 0.15
-    """the clean test set: a share of the source, or a count"""
-    normalise: bool = True
-    """scale inputs by mean and sd of the server's clean set"""
 
 
 @dataclass(frozen=True)
@@ -112,8 +87,8 @@ def build(source: Source, options: DataOptions, seed: int) -> Federation:
     observed, truth = closed_set(source.y, partition, len(source.classes), options.noise, rng.stream(seed, "noise"))
     own = source.x if len(rest) == len(source) else source.x[rest]
     local = Partition(np.searchsorted(rest, partition.order), partition.offsets)
-    # On one's own arrays nobody knows which labels were wrong before we flipped some.
-    unknown = source.name == "arrays" and options.noise == 0
+    # On one's own data nobody knows which labels were wrong before we flipped some.
+    unknown = source.own and options.noise == 0
     return Federation(
         clients=ClientData(torch.from_numpy(np.ascontiguousarray(own)), torch.from_numpy(observed[rest]), rest, local),
         validation=validation,
@@ -126,6 +101,8 @@ def build(source: Source, options: DataOptions, seed: int) -> Federation:
 
 def _cut(source: Source, options: DataOptions, seed: int) -> tuple[IntArray, Shard, Shard]:
     """Rows of the clients, the server's shard, the test shard: a seeded shuffle, or the source's own sets where it has them."""
+    if source.validation_from_test and source.test is not None:
+        return np.arange(len(source)), *_cut_test(source, source.test, options, seed)
     n = len(source)
     shuffled = rng.stream(seed, "split").permutation(n)
     wanted = {"test": 0 if source.test else resolve_size(options.test, n)}
@@ -144,6 +121,24 @@ def _cut(source: Source, options: DataOptions, seed: int) -> tuple[IntArray, Sha
         else _shard(source.x[validation_rows], source.y[validation_rows], validation_rows)
     )
     return np.sort(rest), validation, test
+
+
+def _cut_test(source: Source, official: Pair, options: DataOptions, seed: int) -> tuple[Shard, Shard]:
+    """An official test set, shuffled, cut into the server's clean set and the test set.
+
+    Sizes are counts, or shares of the training set, and at most half of the official set for the server; the test set gets
+    at most what the server leaves.
+    """
+    x, y = official
+    size = resolve_size(options.validation, len(source))
+    wanted = min(size, len(y) // 2) if isinstance(options.validation, float) else size
+    if wanted >= len(y):
+        raise DataError(f"data.validation is {wanted}, but the official test set that it is cut from has {len(y)} samples")
+    left = min(resolve_size(options.test, len(source)), len(y) - wanted)
+    # Ids go on after the training rows, so that no two samples of a source share one.
+    shuffled = rng.stream(seed, "split").permutation(len(y))
+    validation, test = shuffled[:wanted], shuffled[wanted : wanted + left]
+    return _shard(x[validation], y[validation], validation + len(source)), _shard(x[test], y[test], test + len(source))
 
 
 def _shard(x: npt.NDArray[Any], y: IntArray, ids: IntArray | None = None) -> Shard:

@@ -1,169 +1,117 @@
-"""Where samples come from. A source is arrays and class names; it knows nothing of clients or noise.
-
-digits   scikit-learn's 1,797 handwritten digits, 1 x 8 x 8, grey 0 to 16
-blobs    the paper's motivating data: ten isotropic Gaussians in R^10, standard deviations 1 to 8
-arrays   given from Python
-"""
+"""Sources by name or by path."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from gcfl import rng
-from gcfl.errors import ConfigError, DataError, did_you_mean
-from gcfl.types import IntArray
+from gcfl.data.home import data_home
+from gcfl.data.options import DataOptions
+from gcfl.data.readers import cifar, idx, images, leaf, tables
+from gcfl.data.source import Source, subset
+from gcfl.errors import DataError, did_you_mean
 
 
 @dataclass(frozen=True)
-class Source:
-    """x (n, ...), y (n,) in 0 .. C - 1, C class names; optionally the server's clean set and a test set of their own."""
+class Named:
+    """A source with a name: what it is, where below the data home it may lie, and how it is read from there."""
 
-    name: str
-    x: npt.NDArray[Any]
-    y: IntArray
-    classes: tuple[str | int, ...]
-    validation: tuple[npt.NDArray[Any], IntArray] | None = None
-    test: tuple[npt.NDArray[Any], IntArray] | None = None
+    summary: str
+    read: Callable[[Path, DataOptions, int], Source]
+    places: tuple[str, ...] = ()
 
-    def __len__(self) -> int:
-        return len(self.y)
-
-    def digest(self) -> str:
-        """A hash of every array, so that two runs on different arrays never share a folder."""
-        sha = hashlib.sha256()
-        for array in (self.x, self.y, *(self.validation or ()), *(self.test or ())):
-            sha.update(f"{array.dtype}{array.shape}".encode())
-            sha.update(np.ascontiguousarray(array).view(np.uint8).reshape(-1).data)
-        sha.update(repr(self.classes).encode())
-        return sha.hexdigest()[:16]
+    def find(self) -> Path | None:
+        """Where it lies; the data home itself for what needs no file."""
+        if not self.places:
+            return data_home()
+        return next((data_home() / place for place in self.places if (data_home() / place).exists()), None)
 
 
-def digits(samples: int | None, seed: int) -> Source:
-    """scikit-learn's 1,797 handwritten digits, 8 x 8 grey, 10 classes."""
+def _digits(_: Path, __: DataOptions, ___: int) -> Source:
     from sklearn.datasets import load_digits
 
     bunch = load_digits()
-    x = bunch.images.astype(np.uint8)[:, None]
-    return subset(Source("digits", x, bunch.target.astype(np.int64), tuple(range(10))), samples, seed)
+    return Source("digits", bunch.images.astype(np.uint8)[:, None], bunch.target.astype(np.int64), tuple(range(10)))
 
 
-def blobs(samples: int | None, seed: int) -> Source:
-    """Ten Gaussian blobs in R^10, standard deviations 1 to 8, as in the paper's motivating experiment."""
+def _blobs(_: Path, options: DataOptions, seed: int) -> Source:
     from sklearn.datasets import make_blobs
 
-    draw = rng.stream(seed, "blobs")
     x, y = make_blobs(
-        n_samples=samples or 5000,
+        n_samples=options.samples or 5000,
         n_features=10,
         centers=10,
         cluster_std=np.linspace(1, 8, 10),
-        random_state=int(draw.integers(2**31)),
+        random_state=int(rng.stream(seed, "blobs").integers(2**31)),
     )[:2]
     return Source("blobs", x.astype(np.float32), y.astype(np.int64), tuple(range(10)))
 
 
-SOURCES: dict[str, Callable[[int | None, int], Source]] = {"digits": digits, "blobs": blobs}
+_FASHION = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
+
+SOURCES: dict[str, Named] = {
+    "digits": Named("scikit-learn's 1,797 handwritten digits, 8 x 8 grey, 10 classes", _digits),
+    "blobs": Named("ten Gaussian blobs in R^10, standard deviations 1 to 8, as in the paper's motivating experiment", _blobs),
+    "cifar10": Named(
+        "CIFAR-10: 50,000 + 10,000 photos, 32 x 32, 10 classes", lambda path, _, __: cifar.read(path, 10), cifar.PLACES[10]
+    ),
+    "cifar100": Named(
+        "CIFAR-100: 50,000 + 10,000 photos, 32 x 32, 100 classes", lambda path, _, __: cifar.read(path, 100), cifar.PLACES[100]
+    ),
+    "femnist": Named(
+        "FEMNIST: handwriting by writer, 28 x 28 grey", lambda path, _, __: leaf.read(path, "femnist"), ("leaf/femnist/data",)
+    ),
+    "mnist": Named(
+        "MNIST: 60,000 + 10,000 digits, 28 x 28 grey", lambda path, _, __: idx.read(path, "mnist"), ("mnist", "MNIST/raw")
+    ),
+    "fashion-mnist": Named(
+        "Fashion-MNIST: 60,000 + 10,000 garments, 28 x 28 grey",
+        lambda path, _, __: idx.read(path, "fashion-mnist", _FASHION),
+        ("fashion-mnist", "FashionMNIST/raw"),
+    ),
+    "flowers": Named(
+        "3,670 photos of five kinds of flowers",
+        lambda path, options, _: images.read(path, options.image_size, "flowers"),
+        ("flower_photos",),
+    ),
+}
 
 
-def read(name: str, samples: int | None, seed: int) -> Source:
-    """The source of that name, or an error that names those there are."""
-    if name not in SOURCES:
-        raise ConfigError(f"data.source {name!r} is unknown{did_you_mean(name, SOURCES)}")
-    return SOURCES[name](samples, seed)
+def read(options: DataOptions, seed: int) -> Source:
+    """The source of that name, or at that path, or an error that says what to do."""
+    name = options.source
+    if name in SOURCES:
+        named = SOURCES[name]
+        path = named.find()
+        if path is None:
+            raise DataError(
+                f"{name} is not there: none of {', '.join(named.places)} lies in {data_home()}; put one of them there, or say "
+                "with GCFL_DATA_HOME where it is"
+            )
+        return subset(named.read(path, options, seed), None if name == "blobs" else options.samples, seed)
+    path = Path(name).expanduser()
+    if not path.exists():
+        raise DataError(f"data.source {name!r} is neither a path that exists nor a name{did_you_mean(name, SOURCES)}")
+    return subset(replace(_from_path(path, options), own=True), options.samples, seed)
 
 
-def subset(source: Source, samples: int | None, seed: int) -> Source:
-    """A random `samples` of the source, in its order; its own validation and test sets stay whole."""
-    if samples is None or samples == len(source):
-        return source
-    if samples > len(source):
-        raise DataError(f"data.samples is {samples}, but {source.name} has only {len(source)} samples")
-    keep = np.sort(rng.stream(seed, "subset").permutation(len(source))[:samples])
-    return replace(source, x=source.x[keep], y=source.y[keep])
-
-
-Pair = tuple[Any, Any]
-
-
-def arrays(
-    data: Pair, validation: Pair | None = None, test: Pair | None = None, classes: Sequence[str | int] | None = None
-) -> Source:
-    """A source from arrays: (x, y), and optionally the server's clean (x, y) and a test (x, y).
-
-    x is (n, features) or (n, channels, height, width), of any number type; y holds whole numbers or names.
-    The classes are those given, else the sorted labels of y.
-    """
-    pairs = {"data": _pair("data", data)}
-    for name, pair in (("validation", validation), ("test", test)):
-        if pair is not None:
-            pairs[name] = _pair(name, pair)
-    if classes is None:
-        classes = np.unique(pairs["data"][1]).tolist()
-    classes = [label.item() if isinstance(label, np.generic) else label for label in classes]
-    known = {label: index for index, label in enumerate(classes)}
-    if len(known) != len(classes):
-        raise DataError("classes must be different from each other")
-    if len(known) < 2:
-        raise DataError(f"data needs at least two classes, got {list(known)}")
-    shape = pairs["data"][0].shape[1:]
-    coded = {}
-    for name, (x, y) in pairs.items():
-        if x.shape[1:] != shape:
-            raise DataError(f"x of {name} has samples of shape {x.shape[1:]}, but data has {shape}")
-        unknown = [label for label in np.unique(y).tolist() if label not in known]
-        if unknown:
-            raise DataError(f"y of {name} has the label {unknown[0]!r}, which is not among the {len(known)} classes of data")
-        coded[name] = (x, np.array([known[label] for label in y.tolist()], dtype=np.int64))
-    return Source("arrays", *coded["data"], tuple(known), coded.get("validation"), coded.get("test"))
-
-
-def _pair(name: str, pair: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    if not isinstance(pair, tuple | list) or len(pair) != 2:
-        raise DataError(f"{name} must be a pair (x, y) of arrays, got {type(pair).__name__}")
-    x, y = (_array(f"{part} of {name}", value) for part, value in zip("xy", pair, strict=True))
-    if x.dtype.kind not in "fiub":
-        raise DataError(f"x of {name} must hold numbers, got dtype {x.dtype}")
-    if x.ndim < 2:
-        raise DataError(f"x of {name} must be (n, features) or (n, channels, height, width), got shape {x.shape}")
-    y = _labels(y)
-    if y.ndim != 1 or y.dtype.kind not in "iU":
-        raise DataError(
-            f"y of {name} must be one row of whole numbers or names, got dtype {y.dtype} and shape {y.shape}; "
-            "try y.astype(int) or y.astype(str)"
-        )
-    if len(x) != len(y):
-        raise DataError(f"x of {name} has {len(x)} samples, but y has {len(y)} labels")
-    if len(x) == 0:
-        raise DataError(f"{name} is empty")
-    if x.dtype.kind == "f":
-        bad = ~np.isfinite(x.reshape(len(x), -1)).all(axis=1)
-        if bad.any():
-            raise DataError(f"x of {name} has NaN or infinite values in {int(bad.sum())} samples, first in row {int(bad.argmax())}")
-        x = x.astype(np.float32, copy=False)
-    elif x.dtype != np.uint8:
-        x = x.astype(np.float32)
-    return x, y
-
-
-def _labels(y: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Names as text, whole numbers as int64, whatever they came as (a table's columns are objects or floats); else as it was."""
-    if y.dtype.kind == "S" or (y.dtype.kind == "O" and all(isinstance(label, str) for label in y.flat)):
-        return y.astype(str)
-    if y.dtype.kind in "iub" or (y.dtype.kind == "f" and bool(np.isfinite(y).all()) and bool((y == np.round(y)).all())):
-        return y.astype(np.int64)
-    return y
-
-
-def _array(what: str, value: Any) -> npt.NDArray[Any]:
-    if hasattr(value, "detach"):
-        value = value.detach().cpu().numpy()
-    try:
-        return np.asarray(value)
-    except ValueError as error:
-        raise DataError(f"{what} is not a regular array ({error})") from None
+def _from_path(path: Path, options: DataOptions) -> Source:
+    if path.suffix.lower() in tables.ENDINGS:
+        return tables.read(path, options.label)
+    kind = cifar.holds(path)
+    if kind is not None:
+        return cifar.read(path, kind)
+    if idx.holds(path):
+        return idx.read(path, path.name)
+    if leaf.holds(path):
+        return leaf.read(path, path.name)
+    if images.holds(path):
+        return images.read(path, options.image_size)
+    raise DataError(
+        f"{path} is no data that gcfl can read: a folder per class of images, a CSV, parquet or npz file, IDX files, LEAF json, "
+        "or CIFAR"
+    )

@@ -15,8 +15,10 @@ def listing(what: str) -> list[tuple[str, str]]:
     if what == "methods":
         return [(name, word.summary) for name, word in WORDS.items()]
     if what == "data":
-        return [(name, _first_line(reader)) for name, reader in SOURCES.items()] + [
-            ("arrays", "your own: gcfl.run(data=(x, y), validation=(x, y), ...) from Python")
+        there = {True: "", False: " (not in the data home)"}
+        return [(name, f"{named.summary}{there[named.find() is not None]}") for name, named in SOURCES.items()] + [
+            ("PATH", "your own files: a folder per class of images, CSV, parquet, npz, IDX, LEAF json, CIFAR"),
+            ("arrays", "your own: gcfl.run(data=(x, y), validation=(x, y), ...) from Python"),
         ]
     if what == "models":
         return [(name, _first_line(maker)) for name, maker in MODELS.items()] + [

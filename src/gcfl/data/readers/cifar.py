@@ -1,0 +1,172 @@
+"""CIFAR-10 and CIFAR-100: the binary version, the pickled python version, and their archives.
+
+The python version is a pickle. It is read by an unpickler that knows numpy arrays and nothing else, so a file that
+asks for anything more is refused, and nothing of it runs.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import tarfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gcfl.data.source import Source
+from gcfl.errors import DataError
+
+_PIXELS = 3 * 32 * 32
+_BINARY = {10: "cifar-10-batches-bin", 100: "cifar-100-binary"}
+_PYTHON = {10: "cifar-10-batches-py", 100: "cifar-100-python"}
+PLACES = {
+    classes: (
+        _BINARY[classes],
+        _PYTHON[classes],
+        f"cifar-{classes}-binary.tar.gz",
+        f"cifar-{classes}-python.tar.gz",
+    )
+    for classes in (10, 100)
+}
+_TEN = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+
+Files = Mapping[str, bytes]
+Part = tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]
+
+
+def read(path: Path, classes: int) -> Source:
+    """The official training set as data, the official test set as test; labels are the fine ones."""
+    files = _files(path)
+    names = ("data_batch_1.bin", "train.bin") if classes in _BINARY else ()
+    binary = any(name in files for name in names)
+    train, test = (_binary(path, files, classes) if binary else _python(path, files, classes)) or (None, None)
+    if train is None or test is None:
+        raise DataError(f"{path} holds no CIFAR-{classes}: neither the binary version nor the python version")
+    return Source(f"cifar{classes}", *train, _class_names(files, classes), test=test, validation_from_test=True)
+
+
+def holds(path: Path) -> int | None:
+    """Which CIFAR a folder or archive holds, by its files' names: 10, 100 or None."""
+    if path.is_dir():
+        names = {file.name for file in path.iterdir()}
+    elif path.name.endswith((".tar.gz", ".tgz")):
+        return next((classes for classes in (100, 10) if f"cifar-{classes}-" in path.name), None)
+    else:
+        return None
+    if {"data_batch_1.bin", "test_batch.bin"} <= names or {"data_batch_1", "test_batch"} <= names:
+        return 10
+    return 100 if {"train.bin", "test.bin"} <= names or {"train", "test", "meta"} <= names else None
+
+
+def _files(path: Path) -> Files:
+    if path.is_dir():
+        return {file.name: file.read_bytes() for file in path.iterdir() if file.is_file()}
+    try:
+        with tarfile.open(path, "r:gz") as archive:
+            members = [member for member in archive.getmembers() if member.isfile()]
+            return {Path(member.name).name: archive.extractfile(member).read() for member in members}  # type: ignore[union-attr]
+    except (tarfile.TarError, EOFError, OSError) as error:
+        raise DataError(f"{path} is not a whole .tar.gz archive ({error}); fetch it again") from None
+
+
+def _class_names(files: Files, classes: int) -> tuple[str, ...]:
+    text = files.get("batches.meta.txt") or files.get("fine_label_names.txt")
+    if text is not None:
+        names: list[str] = text.decode().split()
+    else:
+        meta = files.get("batches.meta") or files.get("meta")
+        held = _unpickle(meta, "meta") if meta is not None else {}
+        names = [_text(name) for name in held.get("label_names", held.get("fine_label_names", []))]
+    if len(names) == classes:
+        return tuple(names)
+    return _TEN if classes == 10 else tuple(f"class {label}" for label in range(classes))
+
+
+def _binary(path: Path, files: Files, classes: int) -> tuple[Part, Part] | None:
+    labels = 1 if classes == 10 else 2  # CIFAR-100 has the coarse label first
+    train = [name for name in sorted(files) if name.startswith("data_batch_")] if classes == 10 else ["train.bin"]
+    test = "test_batch.bin" if classes == 10 else "test.bin"
+    if test not in files or not set(train) <= files.keys():
+        return None
+
+    def rows(names: list[str]) -> Part:
+        parts = []
+        for name in names:
+            flat = np.frombuffer(files[name], dtype=np.uint8)
+            if flat.size == 0 or flat.size % (labels + _PIXELS):
+                raise DataError(f"{path / name} is cut off or not CIFAR-{classes}: {flat.size} bytes are no whole number of images")
+            parts.append(flat.reshape(-1, labels + _PIXELS))
+        table = np.concatenate(parts)
+        return _part(path, table[:, labels:], table[:, labels - 1], classes)
+
+    return rows(train), rows([test])
+
+
+def _python(path: Path, files: Files, classes: int) -> tuple[Part, Part] | None:
+    train = [name for name in sorted(files) if name.startswith("data_batch_") and "." not in name] if classes == 10 else ["train"]
+    test = "test_batch" if classes == 10 else "test"
+    if test not in files or not train or not set(train) <= files.keys():
+        return None
+    key = "labels" if classes == 10 else "fine_labels"
+
+    def rows(names: list[str]) -> Part:
+        held = [_unpickle(files[name], str(path / name)) for name in names]
+        try:
+            data = np.concatenate([np.asarray(part["data"], dtype=np.uint8) for part in held])
+            labels = np.concatenate([np.asarray(part[key], dtype=np.int64) for part in held])
+        except (KeyError, ValueError) as error:
+            raise DataError(f"{path / names[0]} is not a batch of CIFAR-{classes} ({error})") from None
+        return _part(path, data, labels, classes)
+
+    return rows(train), rows([test])
+
+
+def _part(path: Path, pixels: npt.NDArray[np.uint8], labels: npt.NDArray[Any], classes: int) -> Part:
+    if pixels.ndim != 2 or pixels.shape[1] != _PIXELS or len(labels) != len(pixels):
+        raise DataError(f"{path} is not CIFAR-{classes}: images of shape {pixels.shape} with {len(labels)} labels")
+    if labels.max() >= classes:
+        raise DataError(f"{path} is not CIFAR-{classes}: it has the label {int(labels.max())}")
+    return np.ascontiguousarray(pixels).reshape(-1, 3, 32, 32), labels.astype(np.int64)
+
+
+class _OnlyArrays(pickle.Unpickler):
+    """Knows how to rebuild numpy arrays, and nothing else."""
+
+    _allowed = frozenset(
+        {
+            ("numpy.core.multiarray", "_reconstruct"),
+            ("numpy._core.multiarray", "_reconstruct"),
+            ("numpy", "ndarray"),
+            ("numpy", "dtype"),
+            ("_codecs", "encode"),
+        }
+    )
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in self._allowed:
+            raise DataError(f"asks for {module}.{name}, which no data file needs")
+        return super().find_class("numpy._core.multiarray" if module == "numpy.core.multiarray" else module, name)
+
+
+def _unpickle(blob: bytes, what: str) -> dict[str, Any]:
+    try:
+        held = _OnlyArrays(io.BytesIO(blob), encoding="bytes").load()
+    except DataError as error:
+        raise DataError(f"{what} {error}: refused") from None
+    except Exception as error:  # a broken pickle can raise anything
+        raise DataError(f"{what} is not a CIFAR batch ({type(error).__name__})") from None
+    if not isinstance(held, dict):
+        raise DataError(f"{what} is not a CIFAR batch")
+    return dict(_texts(held))
+
+
+def _texts(held: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
+    for key, value in held.items():
+        yield _text(key), value
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)

@@ -1,0 +1,65 @@
+"""MNIST and its kind: IDX files, gzipped or not."""
+
+from __future__ import annotations
+
+import gzip
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gcfl.data.source import Source
+from gcfl.errors import DataError
+
+_STEMS = {
+    "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
+    "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
+}
+
+
+def holds(path: Path) -> bool:
+    return path.is_dir() and _find(path, _STEMS["train"][0]) is not None
+
+
+def read(path: Path, name: str = "idx", classes: tuple[str | int, ...] | None = None) -> Source:
+    """Images (n, 1, h, w) and labels; the t10k files are the official test set."""
+    parts = {}
+    for part, stems in _STEMS.items():
+        images, labels = (_array(_require(path, stem)) for stem in stems)
+        if images.ndim != 3 or labels.ndim != 1 or len(images) != len(labels):
+            raise DataError(f"the {part} files in {path} do not fit together: images {images.shape}, labels {labels.shape}")
+        parts[part] = (images[:, None], labels.astype(np.int64))
+    found = int(max(labels.max() for _, labels in parts.values())) + 1
+    names = classes or tuple(range(found))
+    if found > len(names):
+        raise DataError(f"{path} has the label {found - 1}, but {name} has {len(names)} classes")
+    return Source(name, *parts["train"], names, test=parts["test"], validation_from_test=True)
+
+
+def _find(path: Path, stem: str) -> Path | None:
+    dotted = stem.replace("-idx", ".idx")  # some mirrors write it so
+    return next((path / f"{name}{end}" for name in (stem, dotted) for end in ("", ".gz") if (path / f"{name}{end}").exists()), None)
+
+
+def _require(path: Path, stem: str) -> Path:
+    found = _find(path, stem)
+    if found is None:
+        raise DataError(f"{path} lacks {stem} (or {stem}.gz)")
+    return found
+
+
+def _array(path: Path) -> npt.NDArray[Any]:
+    try:
+        blob = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except (EOFError, OSError, gzip.BadGzipFile) as error:
+        raise DataError(f"{path} cannot be unpacked ({error}); fetch it again") from None
+    if len(blob) < 4 or blob[:2] != b"\0\0" or blob[2] != 8:
+        raise DataError(f"{path} is not an IDX file of bytes")
+    dimensions = blob[3]
+    shape = tuple(int.from_bytes(blob[4 + 4 * i : 8 + 4 * i], "big") for i in range(dimensions))
+    data = blob[4 + 4 * dimensions :]
+    if len(data) != math.prod(shape):
+        raise DataError(f"{path} is cut off: {len(data)} bytes where {math.prod(shape)} are announced")
+    return np.frombuffer(data, dtype=np.uint8).reshape(shape).copy()

@@ -1,0 +1,82 @@
+"""A folder per class of images: jpg, png, webp, bmp, gif. Resized once; the result is cached."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gcfl.data.home import cache_folder
+from gcfl.data.source import Source
+from gcfl.errors import DataError
+from gcfl.files import write_npz
+
+_ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif")
+
+
+def holds(path: Path) -> bool:
+    return path.is_dir() and any(_images(folder) for folder in _folders(path))
+
+
+def read(path: Path, size: int, name: str | None = None) -> Source:
+    """Images (n, 3, size, size), uint8, in the order of their paths; the classes are the folders' names, sorted.
+
+    Shorter side first: an image is scaled so that it covers the square, then cut in the middle. Grey, palette, CMYK and
+    16-bit images become RGB; transparency lies on white.
+    """
+    folders = _folders(path)
+    files = [file for folder in folders for file in _images(folder)]
+    empty = [folder.name for folder in folders if not _images(folder)]
+    if empty:
+        raise DataError(f"{path} has a folder without images: {empty[0]!r}; remove it, or put its images in")
+    if len(folders) < 2:
+        raise DataError(f"{path} needs a folder per class, at least two; found {[folder.name for folder in folders]}")
+    y = np.array([folders.index(file.parent) for file in files], dtype=np.int64)
+    return Source(name or path.name, _cached(path, files, size), y, tuple(folder.name for folder in folders))
+
+
+def _folders(path: Path) -> list[Path]:
+    return sorted(folder for folder in path.iterdir() if folder.is_dir() and not folder.name.startswith("."))
+
+
+def _images(folder: Path) -> list[Path]:
+    return sorted(file for file in folder.iterdir() if file.suffix.lower() in _ENDINGS and not file.name.startswith("."))
+
+
+def _cached(path: Path, files: list[Path], size: int) -> npt.NDArray[np.uint8]:
+    """Decoded once; the key is every file's name, size and time, so that a changed folder is read anew."""
+    sha = hashlib.sha256(f"{path.resolve()}|{size}".encode())
+    for file in files:
+        facts = file.stat()
+        sha.update(f"{file.relative_to(path)}|{facts.st_size}|{facts.st_mtime_ns}".encode())
+    cache = cache_folder() / f"images-{sha.hexdigest()[:16]}.npz"
+    if cache.exists():
+        with np.load(cache, allow_pickle=False) as held:
+            stored: npt.NDArray[np.uint8] = held["x"]
+        return stored
+    x = np.stack([_decode(file, size) for file in files])
+    write_npz(cache, x=x)
+    return x
+
+
+def _decode(file: Path, size: int) -> npt.NDArray[np.uint8]:
+    from PIL import Image, ImageOps
+
+    try:
+        with Image.open(file) as opened:
+            image: Any = ImageOps.exif_transpose(opened)
+            if image.mode.startswith("I") or image.mode == "F":  # 16 bits and more: to the range of 8
+                values = np.asarray(image, dtype=np.float64)
+                top = 65535.0 if values.max() > 255 else 255.0
+                image = Image.fromarray(np.clip(values / top * 255, 0, 255).round().astype(np.uint8))
+            if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
+                image = image.convert("RGBA")
+                white = Image.new("RGBA", image.size, "white")
+                image = Image.alpha_composite(white, image)
+            fitted = ImageOps.fit(image.convert("RGB"), (size, size), Image.Resampling.BILINEAR)
+            return np.asarray(fitted, dtype=np.uint8).transpose(2, 0, 1)
+    except (OSError, SyntaxError, ValueError) as error:  # Pillow raises all three for broken files
+        raise DataError(f"{file} cannot be read as an image ({error})") from None
