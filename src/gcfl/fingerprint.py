@@ -1,4 +1,4 @@
-"""What tells one module from another: its layers, the code of its own classes, its weights.
+"""What tells one module from another: its layers, the code of its own classes, their plain attributes, its tensors.
 
 Two modules with equal weights may still compute different things (another activation, another forward), and a run must
 not be taken for another's.
@@ -7,6 +7,7 @@ not be taken for another's.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from types import CodeType
 from typing import Any
 
@@ -15,31 +16,52 @@ from torch import nn
 from gcfl.codec import encode
 from gcfl.errors import ModelError
 
+_PLAIN = (str, int, float, bool, type(None), tuple, list)
+
 
 def fingerprint(module: nn.Module) -> str:
-    """A hash of layers, code and weights."""
+    """A hash of architecture and tensors."""
     sha = hashlib.sha256(architecture(module).encode())
     try:
-        sha.update(encode({"model": dict(module.state_dict())}))
+        sha.update(encode({"parameters": dict(module.named_parameters()), "buffers": dict(module.named_buffers())}))
     except ValueError as error:
         raise ModelError(f"the model's weights cannot be read ({error}); lazy layers need one call on a sample first") from None
     return sha.hexdigest()[:16]
 
 
 def architecture(module: nn.Module) -> str:
-    """A hash of the layers as torch prints them, and of the code of every class that is not torch's own."""
+    """A hash of the layers as torch prints them, and of the code and plain attributes of what is not torch's own."""
     sha = hashlib.sha256(repr(module).encode())
-    for kind in dict.fromkeys(type(part) for part in module.modules()):
-        if kind.__module__.partition(".")[0] == "torch":
+    for name, part in module.named_modules():
+        kinds = [kind for kind in type(part).__mro__ if kind.__module__.partition(".")[0] not in ("torch", "builtins")]
+        if not kinds:
             continue
-        for name, member in sorted(vars(kind).items()):
-            code = getattr(member, "__code__", None)
-            if code is not None:
-                sha.update(f"{kind.__qualname__}.{name}{_facts(code)}".encode())
+        plain = {key: value for key, value in vars(part).items() if not key.startswith("_") and isinstance(value, _PLAIN)}
+        plain.pop("training", None)
+        sha.update(f"{name}{sorted((key, repr(value)) for key, value in plain.items())}".encode())
+        for kind in kinds:
+            for key, code in _functions(kind):
+                sha.update(f"{kind.__qualname__}.{key}{_facts(code)}".encode())
     return sha.hexdigest()[:16]
+
+
+def _functions(kind: type) -> Iterator[tuple[str, CodeType]]:
+    """The code of a class's own functions, whatever they are wrapped in."""
+    for name, member in sorted(vars(kind).items()):
+        bare = getattr(member, "__func__", getattr(member, "fget", member))
+        code = getattr(bare, "__code__", None)
+        if code is not None:
+            yield name, code
 
 
 def _facts(code: CodeType) -> Any:
     """Instructions, names and constants, without line numbers and file names."""
-    constants = [_facts(value) if isinstance(value, CodeType) else repr(value) for value in code.co_consts]
-    return code.co_code, code.co_names, code.co_varnames, constants
+    return code.co_code, code.co_names, code.co_varnames, [_constant(value) for value in code.co_consts]
+
+
+def _constant(value: Any) -> Any:
+    if isinstance(value, CodeType):
+        return _facts(value)
+    return (
+        sorted(map(repr, value)) if isinstance(value, frozenset) else repr(value)
+    )  # a set's order changes from process to process

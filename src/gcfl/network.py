@@ -149,6 +149,7 @@ class Network:
         Written into place batch by batch, so that nothing is held twice.
         """
         n = x.shape[0]
+        batch += n % batch == 1  # no batch of one, which some layers cannot take
         with rng.isolated(0, "outputs"):  # a module that draws even in evaluation mode repeats itself
             first = self(tree, self.prepare(x[:batch]))
             features = first.features.new_empty((n, *first.features.shape[1:]))
@@ -164,9 +165,9 @@ class Network:
         listed = ", ".join(repr(name) for name in linears)
         if wanted is not None and wanted not in linears:
             raise ModelError(f"model.head {wanted!r} is not a Linear layer of the model; candidates: {listed}")
-        results: dict[str, Tensor] = {}
+        results: dict[str, tuple[Tensor, int]] = {}
         hooks = [
-            part.register_forward_hook(lambda _, __, output, name=name: results.__setitem__(name, output))
+            part.register_forward_hook(lambda _, __, output, name=name: results.__setitem__(name, (output, output._version)))
             for name, part in linears.items()
         ]
         self.module.eval()
@@ -180,7 +181,7 @@ class Network:
                 hook.remove()
         if not isinstance(logits, Tensor) or logits.ndim != 2:
             raise ModelError("the model must return one tensor of logits (n, classes)")
-        ends = [name for name, result in results.items() if _same(result, logits)]
+        ends = [name for name, (result, version) in results.items() if _same(result, logits) and version == logits._version]
         if wanted is not None:
             ends = [name for name in ends if name == wanted]
         if not ends:
@@ -208,5 +209,5 @@ def _can_average(buffer: Tensor) -> bool:
 
 
 def _same(result: Tensor, logits: Tensor) -> bool:
-    """The layer's own output, or a view of it."""
+    """The layer's own output, or a view of it. (That nothing changed it in place afterwards, its version tells.)"""
     return result is logits or (result.shape == logits.shape and result.data_ptr() == logits.data_ptr())

@@ -100,10 +100,12 @@ def prepare(experiment: Experiment, given: Given) -> Prepared:
         federation = federation.clean_only()
     module = given.module(experiment.seed)
     digests = {"data" if given.source else "files": source.digest()} if source.own else {}
+    if beside := data.side_files.digest(experiment.data):
+        digests["files"] = digests.get("files", "") + beside
     if module is None:
         if experiment.model.name == "given":
             raise ConfigError("model.name 'given' means a module from Python: pass model=... to gcfl.run")
-        module = models.make(tuple(source.x.shape[1:]), len(source.classes), experiment.model, experiment.seed)
+        module = models.make(tuple(source.x.shape[1:]), len(federation.classes), experiment.model, experiment.seed)
     digests |= {} if given.model is None else {"model": fingerprint(module)}
     if experiment.given and experiment.given != digests:
         changed = [name for name in ("data", "model", "files") if experiment.given.get(name) != digests.get(name)]
@@ -111,7 +113,7 @@ def prepare(experiment: Experiment, given: Given) -> Prepared:
     network = Network(
         module,
         federation.validation.x,
-        len(source.classes),
+        len(federation.classes),
         federation.normaliser,
         experiment.model.head,
         experiment.engine.device,

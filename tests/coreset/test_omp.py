@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from gcfl import rng
 from gcfl.coreset import Gradients, Pool, Pursuit, match_label_wise, match_whole, per_class, pursue
+from gcfl.errors import DataError
 
 
 def dense(gradients: Gradients) -> np.ndarray:
@@ -114,6 +115,52 @@ def test_every_step_is_the_best_by_definition(problem):
         gain = matrix @ (goal - weights @ matrix[indices])
         free = np.setdiff1d(np.arange(len(matrix)), indices)
         assert ((gain if how.nonnegative else np.abs(gain))[free] <= 1e-8 * norms[free] * size + 1e-300).all()
+
+
+@st.composite
+def rough_problems(draw):
+    """Points that are equal, or nearly, or far apart in size; single and double precision; tiny ridges; several points per step."""
+    seed = draw(st.integers(0, 2**32))
+    generator = rng.stream(seed, "rough")
+    kinds, n, d = draw(st.integers(1, 12)), draw(st.integers(2, 40)), draw(st.integers(1, 12))
+    features = np.abs(generator.normal(size=(kinds, d)))[generator.integers(0, kinds, n)]
+    features += draw(st.sampled_from([0.0, 1e-12, 1e-6, 1e-3])) * generator.normal(size=(n, d))
+    coefficients = -generator.random((n, 1)) if draw(st.booleans()) else generator.normal(size=(n, 2))
+    if draw(st.booleans()):
+        coefficients[:] = coefficients[0]
+    kind = draw(st.sampled_from([torch.float32, torch.float64]))
+    scale = draw(st.sampled_from([1e-3, 1.0, 1e3, 1e6]))
+    gradients = Gradients(
+        torch.from_numpy(coefficients).to(kind), torch.from_numpy(features * scale).to(kind), bias=draw(st.booleans())
+    )
+    wide = Gradients(gradients.coefficients.double(), gradients.features.double(), gradients.bias)
+    matrix = dense(wide)
+    goal = matrix.mean(0) if draw(st.booleans()) else generator.normal(size=matrix.shape[1]) * np.abs(matrix).max()
+    how = Pursuit(
+        score=draw(st.sampled_from(["correlation", "distance", "nearest"])),
+        ridge=draw(st.sampled_from([0.0, 1e-8, 1e-3, 0.5])),
+        nonnegative=draw(st.booleans()),
+        points_per_step=draw(st.sampled_from([1, 1, 3])),
+    )
+    return gradients, matrix, goal, draw(st.integers(1, n)), how
+
+
+@settings(max_examples=400)
+@given(rough_problems())
+def test_rough_problems_end_keep_the_budget_and_never_get_worse(problem):
+    gradients, matrix, goal, budget, how = problem
+    target = torch.from_numpy(goal).reshape(gradients.coefficients.shape[1], -1).to(gradients.features.dtype)
+    goal = target.double().flatten().numpy()
+    values = [float(goal @ goal)]
+    found = pursue(
+        gradients, target, budget, how, lambda indices, weights: values.append(value(matrix[indices], weights, goal, how.ridge))
+    )
+    assert len(set(found.indices)) == len(found) == budget
+    assert np.isfinite(found.weights).all()
+    assert not how.nonnegative or (found.weights >= 0).all()
+    for before, after in pairwise(values):
+        # To within what the squares of these numbers can tell apart.
+        assert after <= before + 1e-6 * values[0], values
 
 
 def brute_force(matrix, goal, budget, ridge):
@@ -228,6 +275,19 @@ def test_degenerate_problems_have_defined_results(name):
     found = pursue(gradients, target, budget, Pursuit(ridge=0.5))
     assert found.indices.tolist() == indices
     assert np.allclose(found.weights, weights)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64])
+def test_huge_features_are_handled_and_too_huge_ones_refused(kind):
+    draw = rng.stream(0, "huge")
+    features = torch.from_numpy(np.abs(draw.normal(size=(20, 4)))).to(kind)
+    gradients = Gradients(torch.ones(20, 1, dtype=kind), features, bias=False)
+    usual = pursue(gradients, features[:5].mean(0)[None], 3, Pursuit(ridge=0.0))
+    huge = Gradients(gradients.coefficients, features * 1e25, bias=False)
+    assert pursue(huge, huge.features[:5].mean(0)[None], 3, Pursuit(ridge=0.0)).indices.tolist() == usual.indices.tolist()
+    broken = Gradients(gradients.coefficients, features * torch.inf, bias=False)
+    with pytest.raises(DataError, match="too large to square"):
+        pursue(broken, features[:1], 3, Pursuit())
 
 
 def test_duplicates_share_the_weight():

@@ -34,6 +34,7 @@ def target_of(variant, seed=9):
 @settings(max_examples=200)
 @given(st.integers(0, 2**32), st.integers(0, 90), st.sampled_from(sorted(SELECTORS)), st.sampled_from(["label-wise", "whole"]))
 def test_every_selector_keeps_its_budget_and_repeats(seed, budget, name, variant):
+    variant = "label-wise" if name in ("crust", "craig", "small-loss") else variant
     arguments = (*samples(seed), budget, target_of(variant))
     found = select(name, *arguments, variant=variant, seed=seed)
     assert len(found.indices) == len(set(found.indices)) == min(budget, 80)
@@ -161,6 +162,13 @@ def test_sigmoid_outputs_binary_and_multi_label(classes):
         ({"labels": torch.zeros(79, dtype=torch.int64)}, "must agree in n"),
         ({"labels": torch.zeros(80, 3)}, "must have the shape of probabilities"),
         ({"rigde": 1.0}, "unknown option rigde; did you mean ridge"),
+        ({"score": "distnace"}, "score must be correlation, distance or nearest, got 'distnace'"),
+        ({"split": "proportionl"}, "split must be proportional or equal"),
+        ({"ridge": -1.0}, "ridge must be in"),
+        ({"ridge": float("nan")}, "ridge must be in"),
+        ({"points_per_step": 0}, "points_per_step must be at least 1"),
+        ({"labels": torch.full((80,), 0.7)}, "labels must be whole numbers"),
+        ({"selector": "crust", "variant": "whole"}, "has no variant 'whole'"),
     ],
 )
 def test_bad_input_gets_a_sentence(change, message):
@@ -183,7 +191,11 @@ def test_numpy_and_the_estimator():
     fitted = CoresetSelector("gcfl", budget=7).fit(features.numpy(), labels.numpy(), probabilities.numpy(), target)
     assert fitted.indices_.tolist() == found.indices.tolist()
     assert fitted.transform(features.numpy()).shape == (7, 6)
-    assert CoresetSelector(budget=3).get_params() == {"selector": "gcfl", "budget": 3, "variant": "label-wise", "seed": 0}
+    assert CoresetSelector(budget=3).get_params()["budget"] == 3
+    nearest = CoresetSelector("gcfl", budget=7, score="nearest").fit(
+        features.numpy(), labels.numpy(), probabilities.numpy(), target
+    )
+    assert nearest.indices_.tolist() == select("gcfl", features, probabilities, labels, 7, target, score="nearest").indices.tolist()
 
 
 def test_the_documented_example(capsys):

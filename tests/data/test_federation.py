@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -7,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gcfl import rng
-from gcfl.data import DataOptions, arrays, build, read
-from gcfl.data.noise import closed_set
+from gcfl.data import SOURCES, DataOptions, arrays, build, read
+from gcfl.data.noise import OUTSIDE, closed_set, confusion, open_set, pair, rates_of, uniform
 from gcfl.data.partition import from_owners
+from gcfl.errors import ConfigError, DataError
 
 
 @given(st.integers(1, 8), st.integers(2, 6), st.floats(0, 0.99), st.integers(0, 2**32))
@@ -18,21 +21,24 @@ def test_noise_is_exact_per_client_and_never_the_clean_label(clients, classes, r
     n = int(draw.integers(clients, 200))
     labels = draw.integers(0, classes, n)
     partition = from_owners(np.arange(n), draw.integers(0, clients, n), clients)
-    observed, truth = closed_set(labels, partition, classes, rate, rng.stream(seed, "noise"))
+    rates = np.clip(rate + rng.stream(seed, "rates").uniform(-0.3, 0.3, clients), 0, 0.99)
+    matrix = rng.stream(seed, "matrix").random((classes, classes)) + 1e-3
+    flip = [uniform(classes), pair(classes), confusion(matrix)][seed % 3]
+    observed, truth = closed_set(labels, partition, rates, flip, rng.stream(seed, "noise"))
     assert np.array_equal(truth.labels, labels)
     assert np.array_equal(observed != labels, truth.noisy)
     assert observed.min() >= 0
     assert observed.max() < classes
     for client in range(clients):
-        assert truth.noisy[partition[client]].sum() == round(rate * len(partition[client]))
-    again, _ = closed_set(labels, partition, classes, rate, rng.stream(seed, "noise"))
+        assert truth.noisy[partition[client]].sum() == round(float(rates[client]) * len(partition[client]))
+    again, _ = closed_set(labels, partition, rates, flip, rng.stream(seed, "noise"))
     assert np.array_equal(observed, again)
 
 
 def test_flips_are_uniform_over_the_other_labels():
     labels = np.zeros(40_000, dtype=np.int64)
     partition = from_owners(np.arange(40_000), np.zeros(40_000, dtype=np.int64), 1)
-    observed, _ = closed_set(labels, partition, 5, 0.5, rng.stream(0))
+    observed, _ = closed_set(labels, partition, np.array([0.5]), uniform(5), rng.stream(0))
     counts = np.bincount(observed, minlength=5)
     assert counts[0] == 20_000
     assert np.abs(counts[1:] / 5000 - 1).max() < 0.06
@@ -117,3 +123,145 @@ def test_no_function_reads_global_random_state(monkeypatch):
 def test_any_number_type_is_taken(dtype):
     source = arrays((np.ones((4, 3), dtype=dtype), [0, 1, 0, 1]))
     assert source.x.dtype == (np.uint8 if dtype == np.uint8 else np.float32)
+
+
+def test_given_owners_and_groups(tmp_path):
+    x, y = np.random.default_rng(0).normal(size=(90, 3)), np.arange(90) % 3
+    names = np.array(["north", "south", "Zürich"])[np.arange(90) // 30]
+    (tmp_path / "owners.txt").write_text("\n".join(names) + "\n", encoding="utf-8")
+    own = arrays((x, y))
+    options = DataOptions(partition="given", owners=str(tmp_path / "owners.txt"), validation=9, test=9, min_size=5)
+    federation = build(own, options, 0)
+    assert len(federation.clients) == 3
+    for client, name in enumerate(["Zürich", "north", "south"]):  # sorted by name
+        assert set(names[federation.clients.shard(client).ids]) == {name}
+    with pytest.raises(DataError, match=r"client .* has .* samples, fewer than data\.min_size"):
+        build(own, options.model_copy(update={"min_size": 40}), 0)
+    (tmp_path / "owners.txt").write_text("north\n")
+    with pytest.raises(DataError, match="has 1 lines, but arrays has 90 samples"):
+        build(own, options, 0)
+    with pytest.raises(ConfigError, match=r"needs data\.owners"):
+        build(own, options.model_copy(update={"owners": None}), 0)
+    with pytest.raises(DataError, match="has no groups"):
+        build(own, DataOptions(partition="groups", clients=2), 0)
+    grouped = dataclasses.replace(own, groups=names)
+    federation = build(grouped, DataOptions(partition="groups", clients=3, validation=9, test=9), 0)
+    for client in range(3):
+        assert len(set(names[federation.clients.shard(client).ids])) == 1
+
+
+def test_a_table_with_a_group_column(tmp_path):
+    lines = ["age,hospital,label"] + [f"{i},{'AB'[i % 2]},{i % 3}" for i in range(80)]
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    options = DataOptions(source=str(tmp_path / "t.csv"), group="hospital", partition="groups", clients=2, validation=10, test=10)
+    federation = build(read(options, 0), options, 0)
+    assert federation.clients.x.shape[1] == 1
+    for client in range(2):
+        assert len({int(i) % 2 for i in federation.clients.shard(client).ids}) == 1
+
+
+def test_dirichlet_on_cifar10_has_the_skew_of_its_distribution():
+    """Ten clients, α = 0.4: the share of a client's largest class, against a simulation of the distribution itself."""
+    options = DataOptions(source="cifar10", clients=10, alpha=0.4)
+    if SOURCES["cifar10"].find() is None:
+        pytest.skip("cifar10 is not in the data home")
+    source = read(options, 0)
+
+    def largest(table):
+        return (table.max(1) / table.sum(1)).mean()
+
+    measured = []
+    for seed in range(12):
+        federation = build(source, options, seed)
+        table = np.array([np.bincount(source.y[federation.clients.shard(c).ids], minlength=10) for c in range(10)])
+        measured.append(largest(table))
+    draw = np.random.default_rng(0)
+    simulated = [largest(draw.dirichlet([0.4] * 10, size=10).T) for _ in range(4000)]
+    assert abs(np.mean(measured) - np.mean(simulated)) < 4 * np.std(simulated) / np.sqrt(12)
+
+
+def test_pairs_and_matrices_flip_as_they_say():
+    labels = np.repeat(np.arange(3), 20_000)
+    partition = from_owners(np.arange(60_000), np.zeros(60_000, dtype=np.int64), 1)
+    observed, truth = closed_set(labels, partition, np.array([0.4]), pair(3), rng.stream(0))
+    assert np.array_equal(observed[truth.noisy], (labels[truth.noisy] + 1) % 3)
+    matrix = np.array([[9, 1, 3], [0, 5, 2], [1, 1, 0]], dtype=float)
+    observed, truth = closed_set(labels, partition, np.array([0.5]), confusion(matrix), rng.stream(1))
+    for label, odds in enumerate([[0, 0.25, 0.75], [0, 0, 1], [0.5, 0.5, 0]]):
+        flipped = observed[truth.noisy & (labels == label)]
+        assert np.abs(np.bincount(flipped, minlength=3) / len(flipped) - odds).max() < 0.02
+    with pytest.raises(DataError, match="at least one class"):
+        confusion(np.eye(3))
+
+
+@given(st.integers(0, 2**32), st.integers(2, 12), st.floats(0, 0.99))
+def test_open_set_leaves_only_remaining_classes(seed, classes, rate):
+    labels = rng.stream(seed, "labels").integers(0, classes, 300)
+    gone = round(rate * classes)
+    if classes - gone < 2:
+        with pytest.raises(DataError, match="at least two must remain"):
+            open_set(labels, classes, rate, rng.stream(seed))
+        return
+    result = open_set(labels, classes, rate, rng.stream(seed))
+    assert len(result.kept) == classes - gone
+    assert result.observed.min() >= 0
+    assert result.observed.max() < len(result.kept)
+    outside = ~np.isin(labels, result.kept)
+    assert np.array_equal(result.truth.noisy, outside)
+    assert (result.truth.labels[outside] == OUTSIDE).all()
+    # Inside the task, labels are the clean ones in their new numbers.
+    assert np.array_equal(result.kept[result.observed[~outside]], labels[~outside])
+
+
+def test_open_set_federation():
+    options = DataOptions(clients=4, noise=0.4, noise_kind="open")
+    source = read(options, 0)
+    federation = build(source, options, 0)
+    kept = np.array(federation.classes)
+    assert len(kept) == 6
+    for shard in (federation.validation, federation.test):
+        assert np.array_equal(kept[shard.y.numpy()], source.y[shard.ids])
+    assert len(federation.clients.ids) == len(source) - round(0.1 * len(source)) - round(0.15 * len(source))
+    for client in range(4):
+        shard = federation.clients.shard(client)
+        assert int(shard.y.max()) < 6
+        noisy = federation.truth.noisy[shard.ids]
+        assert np.array_equal(noisy, ~np.isin(source.y[shard.ids], kept))
+        assert np.array_equal(kept[shard.y.numpy()[~noisy]], source.y[shard.ids][~noisy])
+
+
+def test_rates_per_client():
+    assert rates_of(0.4, 0.0, None, 3, rng.stream(0)).tolist() == [0.4] * 3
+    drawn = rates_of(0.4, 0.3, None, 2000, rng.stream(0))
+    assert 0.1 <= drawn.min() < 0.11
+    assert 0.69 < drawn.max() <= 0.7
+    options = DataOptions(clients=3, noise_rates=[0.0, 0.2, 0.5], samples=600)
+    federation = build(read(options, 0), options, 0)
+    for client, rate in enumerate([0.0, 0.2, 0.5]):
+        ids = federation.clients.shard(client).ids
+        assert federation.truth.noisy[ids].sum() == round(rate * len(ids))
+    with pytest.raises(DataError, match="2 rates, but there are 3 clients"):
+        build(read(options, 0), options.model_copy(update={"noise_rates": [0.1, 0.2]}), 0)
+
+
+def test_given_labels(tmp_path):
+    options = DataOptions(samples=300, clients=3, noise_kind="given", noise_file=str(tmp_path / "seen.txt"))
+    source = read(options, 0)
+    seen = (source.y + (np.arange(300) % 5 == 0)) % 10
+    (tmp_path / "seen.txt").write_text("\n".join(map(str, seen)))
+    federation = build(source, options, 0)
+    for client in range(3):
+        shard = federation.clients.shard(client)
+        assert np.array_equal(shard.y.numpy(), seen[shard.ids])
+        assert np.array_equal(federation.truth.noisy[shard.ids], seen[shard.ids] != source.y[shard.ids])
+    assert np.array_equal(federation.validation.y.numpy(), source.y[federation.validation.ids])
+    for text, message in {"1\n2": "has 2 lines", "\n".join(["frog"] * 300): "the label 'frog', which is not a class"}.items():
+        (tmp_path / "seen.txt").write_text(text)
+        with pytest.raises(DataError, match=message):
+            build(source, options, 0)
+    with pytest.raises(DataError, match="cannot be read"):
+        build(source, options.model_copy(update={"noise_file": str(tmp_path / "none")}), 0)
+    for text, message in {"1 2\n3 4": "10 x 10 numbers, got shape", "a b": "not a table of numbers"}.items():
+        (tmp_path / "matrix.txt").write_text(text)
+        with pytest.raises(DataError, match=message):
+            build(source, options.model_copy(update={"noise_kind": "confusion", "noise_file": str(tmp_path / "matrix.txt")}), 0)

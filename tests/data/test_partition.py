@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gcfl import rng
 from gcfl.apportion import largest_remainder
-from gcfl.data.partition import Partition, dirichlet, ensure_minimum, from_owners, iid
+from gcfl.data.partition import Partition, dirichlet, ensure_minimum, from_owners, iid, quantity, shards, whole_groups
 from gcfl.errors import DataError
 
 
@@ -91,3 +91,52 @@ def test_keep_filters_every_client():
     partition = Partition(np.array([5, 3, 8, 1, 9]), np.array([0, 2, 2, 5]))
     kept = partition.keep(np.array([True, False, False, True, True]))
     assert [kept[client].tolist() for client in range(3)] == [[5], [], [1, 9]]
+
+
+@given(problems(), st.integers(1, 5))
+def test_shards_hold_few_classes_and_share_them_evenly(problem, per_client):
+    labels, classes, clients, _, _, seed = problem
+    if clients * min(per_client, classes) < classes:
+        with pytest.raises(DataError, match="cannot hold all"):
+            shards(labels, classes, clients, per_client, rng.stream(seed))
+        return
+    owners = shards(labels, classes, clients, per_client, rng.stream(seed))
+    assert np.array_equal(owners, shards(labels, classes, clients, per_client, rng.stream(seed)))
+    held = np.array([[((owners == client) & (labels == label)).sum() for label in range(classes)] for client in range(clients)])
+    assert ((held > 0).sum(1) <= per_client).all()
+    assert held.sum() == len(labels)
+    for label in range(classes):
+        some = held[:, label][held[:, label] > 0]
+        assert some.size == 0 or some.max() - some.min() <= 1
+
+
+@given(problems())
+def test_quantity_deals_everything(problem):
+    labels, _, clients, _, alpha, seed = problem
+    owners = quantity(labels, clients, alpha, rng.stream(seed))
+    assert len(owners) == len(labels)
+    assert set(owners) <= set(range(clients))
+    assert np.array_equal(owners, quantity(labels, clients, alpha, rng.stream(seed)))
+
+
+def test_quantity_is_skewed_in_size_and_not_in_classes():
+    labels = np.arange(20_000) % 5
+    owners = quantity(labels, 10, 0.4, rng.stream(0))
+    sizes = np.bincount(owners, minlength=10)
+    assert sizes.max() > 3 * np.median(sizes)
+    largest = labels[owners == sizes.argmax()]
+    assert np.abs(np.bincount(largest, minlength=5) / len(largest) - 0.2).max() < 0.03
+
+
+@given(st.integers(0, 2**32), st.integers(1, 6), st.integers(6, 20))
+def test_groups_stay_whole_and_clients_even(seed, clients, groups):
+    names = np.array([f"writer {k}" for k in rng.stream(seed, "groups").integers(0, groups, 200)])
+    names[:groups] = [f"writer {k}" for k in range(groups)]
+    owners = whole_groups(names, clients, rng.stream(seed))
+    for name in np.unique(names):
+        assert len(set(owners[names == name])) == 1
+    sizes = np.bincount(owners, minlength=clients)
+    largest_group = max((names == name).sum() for name in np.unique(names))
+    assert sizes.max() - sizes.min() <= largest_group
+    with pytest.raises(DataError, match="only"):
+        whole_groups(names, groups + 1, rng.stream(seed))

@@ -4,22 +4,31 @@
 
 The method is the active set of Lawson and Hanson, started from the last solution. The inverse of K + λI on the points
 with a weight is held explicitly: a point enters by bordering and leaves by a rank-one update, each one matrix-vector
-product and one outer product, where a Cholesky factor would have to be rotated in a loop when a point leaves. An
-inverse can drift; the normal equations are checked after every step anyway, because they tell which point should
-enter next, and where they do not hold the solution is refined, then the inverse computed anew.
+product and one outer product, where a Cholesky factor would have to be rotated in a loop when a point leaves.
+
+An inverse can drift. The normal equations are checked after every step, because they tell which point should enter next;
+where they do not hold the solution is refined, then the inverse computed anew. Where even that fails, where points enter
+and leave in circles, or where the objective would grow, the points are as good as dependent: from then on every step is
+solved from scratch by scipy's nnls (or lstsq) on a square root of K. A point whose squared distance to the span of the
+others is below 1e-10 of its squared norm counts as lying in it.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import scipy.linalg
+import scipy.optimize
 import torch
 
 from gcfl.types import FloatArray, IntArray
 
-_COLLINEAR = 1e-12  # share of a point's squared norm outside the span of the others below which it adds nothing
-_CHECK_EVERY = 4  # points between two checks of the inverse while every point has a weight
-_DRIFT = 1e-11  # how far the normal equations may be off, relative to their largest term
+_COLLINEAR = 1e-10  # share of a point's squared norm outside the span of the others below which it adds nothing
+_DRIFT = 1e-11  # how far the normal equations may be off, relative to their largest term, before the solution is refined
+_LOST = 1e-8  # how far after that, before it is given up
+_ROUNDING = 1e-10  # by which the objective may seem to grow
+_ENTRIES = 2  # how often a point may enter in one step
 
 
 class ActiveSet:
@@ -36,6 +45,7 @@ class ActiveSet:
         self._active = np.zeros(capacity, dtype=np.int64)  # which point each row of the inverse belongs to
         self._held = np.zeros(capacity, dtype=bool)
         self._rows = 0
+        self._dependent = False
         self.weights = np.zeros(capacity)
         self.size = 0
 
@@ -49,23 +59,68 @@ class ActiveSet:
         self.size = s + 1
 
     def solve(self, entered: int) -> None:
-        """Solve again after the last `entered` points came in."""
+        """Solve again after the last `entered` points came in. The objective never grows."""
+        before = self._objective()
+        old = self.weights[: self.size].copy()
+        if self._dependent or not self._update(entered) or not self._objective() <= before + _ROUNDING * abs(before):
+            self._dependent = True
+            self.weights[: self.size] = self._from_scratch(old)
+            self._drift()
+            if not self._objective() <= before:
+                self.weights[: self.size] = old
+                self._drift()
+
+    def _objective(self) -> float:
+        """wᵀ(K + λI)w - 2qᵀw, from the slopes: K w = q - slope."""
+        w, q, slope = self.weights[: self.size], self._linear[: self.size], self._slopes[: self.size]
+        return float(self._ridge * (w @ w) - w @ (q + slope))
+
+    def _update(self, entered: int) -> bool:
+        """From the last solution to the next; False where rounding gets in the way."""
         if not self._nonnegative:
             for point in range(self.size - entered, self.size):
                 self._attach(point)
             self.weights[self._active[: self._rows]] = self._goal[: self._rows]
-            self._settle()
-            return
-        blocked: list[int] = []  # collinear, or in and out at once: only rounding lets them in
+            return self._settle()
+        entries: Counter[int] = Counter()
+        barred: list[int] = []  # collinear, or in and out at once: only rounding lets them in
         while True:
             candidates = np.where(self._held[: self.size], -np.inf, self._slopes[: self.size])
-            candidates[blocked] = -np.inf
+            candidates[barred] = -np.inf
             point = int(candidates.argmax())
-            if candidates[point] <= self._slack * np.sqrt(self._gram[point, point]):
-                return
+            if not candidates[point] > self._slack * np.sqrt(self._gram[point, point]):
+                return True
+            entries[point] += 1
+            if entries[point] > _ENTRIES:
+                return False
             if not self._attach(point) or not self._descend(point):
-                blocked.append(point)
-            self._settle()
+                barred.append(point)
+            if not self._settle():
+                return False
+
+    def _from_scratch(self, start: FloatArray) -> FloatArray:
+        """The best weights by a solver that bears dependent points; `start` where it fails.
+
+        K = V D Vᵀ, so the objective is ‖√D Vᵀ w - D^(-1/2) Vᵀ q‖² + λ‖w‖² on the directions that K has.
+        """
+        s = self.size
+        gram, linear = self._gram[:s, :s], self._linear[:s]
+        size = float(np.abs(gram).max()) or 1.0
+        values, vectors = scipy.linalg.eigh(gram / size)
+        real = values > _COLLINEAR * values.max(initial=0.0)
+        roots = np.sqrt(values[real])
+        rows = np.concatenate([roots[:, None] * vectors[:, real].T, np.sqrt(self._ridge / size) * np.eye(s)])
+        goal = np.concatenate([vectors[:, real].T @ (linear / size) / roots, np.zeros(s)])
+        try:
+            found = (
+                scipy.optimize.nnls(rows, goal, maxiter=30 * s)[0]
+                if self._nonnegative
+                else np.linalg.lstsq(rows, goal, rcond=None)[0]
+            )
+        except (RuntimeError, np.linalg.LinAlgError):
+            return start
+        weights: FloatArray = found if np.isfinite(found).all() else start
+        return weights
 
     def _attach(self, point: int) -> bool:
         """A row for `point` at the end of the inverse; False where it lies in the span of the others."""
@@ -127,28 +182,29 @@ class ActiveSet:
             stays = stays and int(active[row]) != entered
             self._detach(row)
 
-    def _settle(self) -> None:
-        """New slopes; where those of active points show that the inverse has drifted, refine, then compute it anew."""
+    def _settle(self) -> bool:
+        """New slopes; where those of active points show that the inverse has drifted, refine, then compute it anew.
+
+        False where the normal equations do not hold even then.
+        """
         k, active = self._rows, self._active[: self._rows]
-        if k == self.size and self.size % _CHECK_EVERY:
-            return  # nobody waits for a weight, so no slope is asked for
-        bound = _DRIFT * float(np.abs(self._linear[: self.size]).max())
-        if self._drift(active) <= bound:
-            return
+        scale = float(np.abs(self._linear[: self.size]).max())
+        if self._drift() <= _DRIFT * scale:
+            return True
         self._refine(active)
-        if self._drift(active) <= bound:
-            return
+        if self._drift() <= _DRIFT * scale:
+            return True
         try:
             factor = scipy.linalg.cho_factor(self._gram[np.ix_(active, active)] + self._ridge * np.eye(k), lower=True)
-        except scipy.linalg.LinAlgError:  # as near to singular as rounding allows: what we have is what there is
-            return
+        except (scipy.linalg.LinAlgError, ValueError):  # dependent to within rounding, or not finite
+            return False
         self._inverse[:k, :k] = scipy.linalg.cho_solve(factor, np.eye(k))
         self._refine(active)
-        self._drift(active)
+        return self._drift() <= _LOST * scale
 
-    def _drift(self, active: IntArray) -> float:
+    def _drift(self) -> float:
         """The largest violation of the normal equations K w + λ w = q on the active points; keeps the slopes."""
-        s = self.size
+        s, active = self.size, self._active[: self._rows]
         self._slopes[:s] = self._linear[:s] - self._gram[:s, :s] @ self.weights[:s]
         return float(np.abs(self._slopes[active] - self._ridge * self.weights[active]).max(initial=0.0))
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
 from gcfl.apportion import largest_remainder
+from gcfl.errors import ConfigError, one_of
 from gcfl.types import IntArray
 
 Split = Literal["proportional", "equal"]
@@ -23,6 +24,8 @@ def per_class(counts: IntArray, budget: int, split: Split) -> IntArray:
     `proportional` to the samples of each class, by largest remainder; `equal` for each class that is present, where
     what exceeds a class is handed on to the others.
     """
+    if split not in get_args(Split):
+        raise ConfigError(f"split must be {one_of(get_args(Split))}, got {split!r}")
     total = int(counts.sum())
     budget = min(budget, total)
     if total == 0:

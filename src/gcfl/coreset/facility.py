@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gcfl.errors import DataError
 from gcfl.types import Coreset, IntArray
 
 _BLOCK = 32
@@ -36,6 +37,8 @@ def facility_location(rows: Rows, n: int, budget: int) -> Coreset:
         similarity = rows(torch.arange(n))
         rows = similarity.__getitem__
     bounds = torch.cat([rows(block).sum(1, dtype=torch.float64) for block in torch.split(torch.arange(n), _BLOCK * 8)])
+    if not bool(torch.isfinite(bounds).all()):
+        raise DataError("the similarities are NaN or infinite: features or probabilities are not finite, or too large to square")
     covered = torch.zeros(n, dtype=rows(torch.arange(1)).dtype)
     cluster = torch.zeros(n, dtype=torch.int64)
     chosen = np.empty(budget, dtype=np.int64)

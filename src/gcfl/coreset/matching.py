@@ -20,12 +20,21 @@ def match_label_wise(pool: Pool, target: Tensor, budget: int, how: Pursuit, spli
     gradients = pool.own_label()
 
     def pick(label: int, rows: Tensor, share: int) -> Coreset:
-        if bool((target[label] == 0).all()):
-            chance = np.sort(draw.permutation(len(rows))[:share])
-            return Coreset(chance, np.full(len(chance), 1 / len(chance)))  # together 1, about what a pursuit gives a class
+        if _absent(target, label):
+            return _by_chance(len(rows), share, draw)
         return pursue(gradients.rows(rows), target[label : label + 1], share, how)
 
     return pool.each_class(budget, split, pick)
+
+
+def _absent(target: Tensor, label: int) -> bool:
+    return bool((target[label] == 0).all())
+
+
+def _by_chance(n: int, share: int, draw: np.random.Generator) -> Coreset:
+    """Random points whose weights are together 1, about what a pursuit gives a class."""
+    chance = np.sort(draw.permutation(n)[:share])
+    return Coreset(chance, np.full(len(chance), 1 / len(chance)))
 
 
 def match_whole(pool: Pool, target: Tensor, budget: int, how: Pursuit) -> Coreset:
@@ -50,8 +59,8 @@ def match_own_whole(pool: Pool, budget: int, how: Pursuit) -> Coreset:
     return pursue(gradients, gradients.mean(), budget, how)
 
 
-def glister_label_wise(pool: Pool, target: Tensor, budget: int, split: Split) -> Coreset:
-    """GLISTER (Killamsetty et al. 2021), linearised: per class, the largest ⟨g_j, target_c⟩.
+def glister_label_wise(pool: Pool, target: Tensor, budget: int, split: Split, draw: np.random.Generator) -> Coreset:
+    """GLISTER (Killamsetty et al. 2021), linearised: per class, the largest ⟨g_j, target_c⟩; random where c is absent.
 
     GLISTER maximises the log-likelihood of a validation set after one gradient step on the coreset. To first order in
     the step size its gain from sample j is η ⟨g_j, ∇l_S⟩, so the linearised objective Σ_{j in X} ⟨g_j, g⟩ is modular, and
@@ -60,6 +69,8 @@ def glister_label_wise(pool: Pool, target: Tensor, budget: int, split: Split) ->
     inner = pool.own_label()
 
     def pick(label: int, rows: Tensor, share: int) -> Coreset:
+        if _absent(target, label):
+            return unweighted(_by_chance(len(rows), share, draw).indices)
         return _largest(inner.rows(rows).inner(target[label : label + 1]), share)
 
     return pool.each_class(budget, split, pick)

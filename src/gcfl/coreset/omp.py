@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from torch import Tensor
 
 from gcfl.coreset.active_set import ActiveSet
 from gcfl.coreset.gradients import Gradients
+from gcfl.errors import ConfigError, DataError, one_of
 from gcfl.types import Coreset, FloatArray, IntArray
 
 Score = Literal["correlation", "distance", "nearest"]
@@ -36,6 +37,15 @@ class Pursuit:
     points_per_step: int = 1
     tolerance: float = 1e-10
 
+    def __post_init__(self) -> None:
+        if self.score not in get_args(Score):
+            raise ConfigError(f"score must be {one_of(get_args(Score))}, got {self.score!r}")
+        for name in ("ridge", "tolerance"):
+            if not 0 <= getattr(self, name) < np.inf:
+                raise ConfigError(f"{name} must be in [0, inf), got {getattr(self, name)!r}")
+        if self.points_per_step < 1:
+            raise ConfigError(f"points_per_step must be at least 1, got {self.points_per_step!r}")
+
 
 def pursue(gradients: Gradients, target: Tensor, budget: int, how: Pursuit | None = None, trace: Trace | None = None) -> Coreset:
     """Exactly min(budget, n) different points in the order chosen, and their weights.
@@ -49,7 +59,7 @@ def pursue(gradients: Gradients, target: Tensor, budget: int, how: Pursuit | Non
     budget = min(budget, n)
     if budget <= 0:
         return Coreset(np.empty(0, dtype=np.int64), np.empty(0))
-    gradients = gradients.ready_for_columns()
+    gradients = _finite(gradients).ready_for_columns()
     first = gradients.inner(target).numpy()
     norms = gradients.squared_norms().numpy()
     slack = how.tolerance * float(target.double().square().sum().sqrt())
@@ -81,6 +91,16 @@ def pursue(gradients: Gradients, target: Tensor, budget: int, how: Pursuit | Non
         if trace is not None:
             trace(chosen[:count].copy(), weights.weights[:count].copy())
     return Coreset(chosen, weights.weights)
+
+
+def _finite(gradients: Gradients) -> Gradients:
+    """In double precision where the squares of single precision overflow, and an error where those of double do too."""
+    if bool(torch.isfinite(gradients.squared_norms()).all()):
+        return gradients
+    wide = Gradients(gradients.coefficients.double(), gradients.features.double(), gradients.bias)
+    if not bool(torch.isfinite(wide.squared_norms()).all()):
+        raise DataError("features or probabilities are NaN, infinite or too large to square")
+    return wide
 
 
 class _Selected:

@@ -30,7 +30,7 @@ def crust(pool: Pool, budget: int, split: Split) -> Coreset:
     """CRUST (Mirzasoleiman, Cao, Leskovec 2020): medoids of the last-layer gradients, per class, weighted by cluster size.
 
     min over X of Σ_i min_{j in X} ‖g_i - g_j‖ with g_j = (p_j - onehot(y_j)) ⊗ [h_j, 1], as facility location on
-    D - distance. Samples with clean labels cluster, wrong labels scatter, so medoids are mostly clean.
+    D - distance. The idea is that samples with clean labels cluster and wrong ones scatter.
     """
     return _medoids(pool, pool.whole(), budget, split)
 
@@ -48,8 +48,9 @@ def craig(pool: Pool, budget: int, split: Split) -> Coreset:
 
 def _medoids(pool: Pool, gradients: Gradients, budget: int, split: Split) -> Coreset:
     def pick(label: int, rows: Tensor, share: int) -> Coreset:  # noqa: ARG001
-        mine = gradients.rows(rows)
-        norms = mine.squared_norms().to(mine.features.dtype)
-        return facility_location(negative_distance(norms, mine.gram), len(rows), share)
+        own = gradients.rows(rows)
+        # Distances are small differences of large products: in double precision.
+        mine = Gradients(own.coefficients.double(), own.features.double(), own.bias)
+        return facility_location(negative_distance(mine.squared_norms(), mine.gram), len(rows), share)
 
     return pool.each_class(budget, split, pick)

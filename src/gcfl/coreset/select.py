@@ -58,7 +58,7 @@ def _gradmatch(call: _Call) -> Coreset:
 def _glister(call: _Call) -> Coreset:
     if call.whole:
         return matching.glister_whole(call.pool, call.needed_target(), call.budget)
-    return matching.glister_label_wise(call.pool, call.needed_target(), call.budget, call.split)
+    return matching.glister_label_wise(call.pool, call.needed_target(), call.budget, call.split, call.draw)
 
 
 def _facility(call: _Call) -> Coreset:
@@ -78,6 +78,7 @@ SELECTORS: dict[str, Callable[[_Call], Coreset]] = {
     "agreement": lambda call: simple.agreement(call.pool, call.budget, call.draw),
     "random": lambda call: simple.uniform(call.pool, call.budget, call.draw),
 }
+_WITHOUT_VARIANT = ("crust", "craig", "small-loss")  # per class by nature
 _WITH_MULTI_LABELS = ("gcfl", "gradmatch", "glister", "facility", "random")
 
 
@@ -106,6 +107,8 @@ def select(
         raise ConfigError(f"selector {selector!r} is unknown{did_you_mean(selector, SELECTORS)}")
     if variant not in ("label-wise", "whole"):
         raise ConfigError(f"variant must be 'label-wise' or 'whole', got {variant!r}")
+    if variant == "whole" and selector in _WITHOUT_VARIANT:
+        raise ConfigError(f"{selector} chooses class by class: it has no variant 'whole'")
     pool = _pool(features, probabilities, labels, bias)
     if pool.labels.ndim == 2 and (variant != "whole" or selector not in _WITH_MULTI_LABELS):
         raise ConfigError(f"labels (n, C) need variant='whole' and one of {', '.join(_WITH_MULTI_LABELS)}")
@@ -130,11 +133,13 @@ def _tensor(name: str, value: Any) -> Tensor:
 
 def _pool(features: Any, probabilities: Any, labels: Any, bias: bool) -> Pool:
     h, p, y = _tensor("features", features), _tensor("probabilities", probabilities), _tensor("labels", labels)
-    h = h if h.is_floating_point() else h.float()
+    h = h if h.dtype in (torch.float32, torch.float64) else h.float()
     if h.ndim != 2 or p.ndim != 2 or len(h) != len(p) or len(h) != len(y):
         shapes = ", ".join(str(tuple(part.shape)) for part in (h, p, y))
         raise DataError(f"features (n, d), probabilities (n, C) and labels (n,) must agree in n, got {shapes}")
     if y.ndim == 1:
+        if y.is_floating_point() and not bool((y == y.round()).all()):
+            raise DataError("labels must be whole numbers")
         y = y.long()
         if len(y) and not (int(y.min()) >= 0 and int(y.max()) < p.shape[1]):
             raise DataError(f"labels must be in 0 .. {p.shape[1] - 1}, got {int(y.min())} .. {int(y.max())}")

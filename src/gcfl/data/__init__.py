@@ -1,5 +1,6 @@
 """Arrays to federations: sources, partition, noise."""
 
+from gcfl.data import side_files
 from gcfl.data.arrays import arrays
 from gcfl.data.federation import ClientData, Federation, build
 from gcfl.data.noise import Truth
@@ -7,4 +8,16 @@ from gcfl.data.options import DataOptions
 from gcfl.data.source import Source, subset
 from gcfl.data.sources import SOURCES, read
 
-__all__ = ["SOURCES", "ClientData", "DataOptions", "Federation", "Source", "Truth", "arrays", "build", "read", "subset"]
+__all__ = [
+    "SOURCES",
+    "ClientData",
+    "DataOptions",
+    "Federation",
+    "Source",
+    "Truth",
+    "arrays",
+    "build",
+    "read",
+    "side_files",
+    "subset",
+]

@@ -10,9 +10,21 @@ import numpy.typing as npt
 import torch
 
 from gcfl import rng
-from gcfl.data.noise import Truth, closed_set
+from gcfl.data.noise import Truth, closed_set, confusion, open_set, pair, rates_of, uniform
 from gcfl.data.options import DataOptions
-from gcfl.data.partition import Partition, dirichlet, ensure_minimum, from_owners, iid, too_few
+from gcfl.data.partition import (
+    Partition,
+    dirichlet,
+    ensure_minimum,
+    from_owners,
+    iid,
+    named_owners,
+    quantity,
+    shards,
+    too_few,
+    whole_groups,
+)
+from gcfl.data.side_files import read_labels, read_matrix, read_owners
 from gcfl.data.source import Pair, Source
 from gcfl.errors import DataError
 from gcfl.options import resolve_size
@@ -74,29 +86,88 @@ class Federation:
 def build(source: Source, options: DataOptions, seed: int) -> Federation:
     """Cut the source into test, validation and clients (seeded), deal, flip labels, and take the normalisation from the server."""
     rest, validation, test = _cut(source, options, seed)
-    if options.clients * options.min_size > len(rest):
-        raise too_few(len(rest), options.clients, options.min_size)
-    labels = source.y[rest]
-    draw = rng.stream(seed, "partition")
-    if options.partition == "iid":
-        owners = iid(labels, options.clients, draw)
-    else:
-        owners = dirichlet(labels, len(source.classes), options.clients, options.alpha, draw)
-    owners = ensure_minimum(owners, options.clients, options.min_size, draw)
-    partition = from_owners(rest, owners, options.clients)
-    observed, truth = closed_set(source.y, partition, len(source.classes), options.noise, rng.stream(seed, "noise"))
+    partition = _deal(source, rest, options, rng.stream(seed, "partition"))
+    observed, truth, kept = _observe(source, partition, options, seed)
+    classes = source.classes
+    if kept is not None:
+        classes = tuple(source.classes[label] for label in kept)
+        validation, test = _within(validation, kept, "the server's clean set"), _within(test, kept, "the test set")
     own = source.x if len(rest) == len(source) else source.x[rest]
     local = Partition(np.searchsorted(rest, partition.order), partition.offsets)
     # On one's own data nobody knows which labels were wrong before we flipped some.
-    unknown = source.own and options.noise == 0
+    unknown = source.own and options.noise_kind != "given" and not truth.noisy.any()
     return Federation(
         clients=ClientData(torch.from_numpy(np.ascontiguousarray(own)), torch.from_numpy(observed[rest]), rest, local),
         validation=validation,
         test=test,
-        classes=source.classes,
+        classes=classes,
         normaliser=_statistics(validation.x) if options.normalise else None,
         truth=None if unknown else truth,
     )
+
+
+def _observe(source: Source, partition: Partition, options: DataOptions, seed: int) -> tuple[IntArray, Truth, IntArray | None]:
+    """What the clients see of the labels, the truth, and, where classes left the task, those that stayed."""
+    draw, classes = rng.stream(seed, "noise"), len(source.classes)
+    if options.noise_kind == "open":
+        result = open_set(source.y, classes, options.noise, draw)
+        return result.observed, result.truth, result.kept
+    if options.noise_kind == "given":
+        observed = read_labels(options.noise_file, source)
+        held = np.zeros(len(source), dtype=bool)
+        held[partition.order] = True
+        return observed, Truth(source.y, (observed != source.y) & held), None
+    if options.noise_kind == "confusion":
+        flip = confusion(read_matrix(options.noise_file, classes))
+    else:
+        flip = pair(classes) if options.noise_kind == "pair" else uniform(classes)
+    rates = rates_of(options.noise, options.noise_spread, options.noise_rates, len(partition), rng.stream(seed, "rates"))
+    return *closed_set(source.y, partition, rates, flip, draw), None
+
+
+def _within(shard: Shard, kept: IntArray, what: str) -> Shard:
+    """Only the samples of the remaining classes, in their new numbers."""
+    renumbered = torch.full((int(max(kept.max(), shard.y.max())) + 1,), -1, dtype=torch.int64)
+    renumbered[torch.from_numpy(kept)] = torch.arange(len(kept))
+    labels = renumbered[shard.y]
+    stays = labels >= 0
+    if not bool(stays.any()):
+        raise DataError(f"open-set noise leaves nothing of {what}")
+    return Shard(shard.x[stays], labels[stays], shard.ids[stays.numpy()])
+
+
+def _deal(source: Source, rest: IntArray, options: DataOptions, draw: np.random.Generator) -> Partition:
+    """Who holds which of the rows `rest`. Where the data itself says who (groups, given), nothing is moved to reach the minimum."""
+    labels, classes, clients = source.y[rest], len(source.classes), options.clients
+    if options.partition == "given":
+        names = read_owners(options.owners, source)[rest]
+        owners, known = named_owners(names)
+        return _large_enough(from_owners(rest, owners, len(known)), options.min_size, known)
+    if clients * options.min_size > len(rest):
+        raise too_few(len(rest), clients, options.min_size)
+    if options.partition == "groups":
+        if source.groups is None:
+            raise DataError(f"{source.name} has no groups; a table names their column with data.group")
+        return _large_enough(from_owners(rest, whole_groups(source.groups[rest], clients, draw), clients), options.min_size)
+    if options.partition == "iid":
+        owners = iid(labels, clients, draw)
+    elif options.partition == "shards":
+        owners = shards(labels, classes, clients, options.classes_per_client, draw)
+    elif options.partition == "quantity":
+        owners = quantity(labels, clients, options.alpha, draw)
+    else:
+        owners = dirichlet(labels, classes, clients, options.alpha, draw)
+    return from_owners(rest, ensure_minimum(owners, clients, options.min_size, draw), clients)
+
+
+def _large_enough(partition: Partition, minimum: int, names: list[str] | None = None) -> Partition:
+    smallest = int(partition.sizes.argmin())
+    if partition.sizes[smallest] < minimum:
+        name = names[smallest] if names else smallest
+        raise DataError(
+            f"client {name} has {partition.sizes[smallest]} samples, fewer than data.min_size ({minimum}); lower data.min_size"
+        )
+    return partition
 
 
 def _cut(source: Source, options: DataOptions, seed: int) -> tuple[IntArray, Shard, Shard]:

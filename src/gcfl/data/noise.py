@@ -1,14 +1,26 @@
-"""Wrong labels, made on purpose, with the truth kept apart."""
+"""Wrong labels, made on purpose, with the truth kept apart.
+
+uniform     any other class of the task, equally likely
+pair        the next class (the last one's next is the first)
+confusion   another class, as likely as a matrix says
+open        samples of classes outside the task, under labels of the task
+given       labels as somebody observed them
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from gcfl.data.partition import Partition
-from gcfl.types import IntArray
+from gcfl.errors import DataError
+from gcfl.types import FloatArray, IntArray
+
+OUTSIDE = -1  # the clean label of a sample whose class is not in the task
+Flip = Callable[[IntArray, np.random.Generator], IntArray]  # clean labels (m,) -> other labels (m,)
 
 
 @dataclass(frozen=True)
@@ -19,22 +31,90 @@ class Truth:
     noisy: npt.NDArray[np.bool_]
 
 
+def uniform(classes: int) -> Flip:
+    """Any other class, equally likely."""
+    return lambda labels, draw: (labels + draw.integers(1, classes, len(labels))) % classes
+
+
+def pair(classes: int) -> Flip:
+    """The next class."""
+    return lambda labels, _: (labels + 1) % classes
+
+
+def confusion(matrix: FloatArray) -> Flip:
+    """Another class, with the odds of row c of matrix (C, C); the diagonal does not count: a flip never gives the clean label."""
+    odds = matrix.astype(np.float64).copy()
+    np.fill_diagonal(odds, 0.0)
+    totals = odds.sum(axis=1)
+    if (odds < 0).any() or (totals <= 0).any() or not np.isfinite(odds).all():
+        raise DataError(
+            "the confusion matrix needs, in each row, no negative entry and at least one class that the row's is taken for"
+        )
+    steps = np.cumsum(odds / totals[:, None], axis=1)
+
+    def flip(labels: IntArray, draw: np.random.Generator) -> IntArray:
+        chosen = (draw.random(len(labels))[:, None] >= steps[labels]).sum(axis=1)
+        # Rounding may leave the last step just under 1: then the last class that is possible.
+        last = odds.shape[1] - 1 - np.argmax(odds[labels, ::-1] > 0, axis=1)
+        flipped: IntArray = np.minimum(chosen, last).astype(np.int64)
+        return flipped
+
+    return flip
+
+
 def closed_set(
-    labels: IntArray, partition: Partition, classes: int, rate: float, draw: np.random.Generator
+    labels: IntArray, partition: Partition, rates: FloatArray, flip: Flip, draw: np.random.Generator
 ) -> tuple[IntArray, Truth]:
-    """Observed labels (n,), and the truth: exactly round(rate * n_i) samples of every client i get another label, uniformly.
+    """Observed labels (n,), and the truth: exactly round(rates[i] · n_i) samples of every client i get another label.
 
     `round` is Python's (halves to even). A flipped label is never the clean one.
     """
     sizes = partition.sizes
-    flips = np.array([round(rate * int(size)) for size in sizes], dtype=np.int64)
+    flips = np.array([round(float(rate) * int(size)) for rate, size in zip(rates, sizes, strict=True)], dtype=np.int64)
     # One random key per sample; within each client, the lowest keys are flipped.
     owners = partition.owners
     ranked = np.lexsort((draw.random(len(owners)), owners))
     rank = np.arange(len(owners)) - np.repeat(partition.offsets[:-1], sizes)
     chosen = partition.order[ranked[rank < np.repeat(flips, sizes)]]
     observed = labels.copy()
-    observed[chosen] = (labels[chosen] + draw.integers(1, classes, len(chosen))) % classes
+    observed[chosen] = flip(labels[chosen], draw)
     noisy = np.zeros(len(labels), dtype=bool)
     noisy[chosen] = True
     return observed, Truth(labels, noisy)
+
+
+def rates_of(rate: float, spread: float, rates: list[float] | None, clients: int, draw: np.random.Generator) -> FloatArray:
+    """(N,) each client's rate: as listed, or drawn from rate ± spread, kept in [0, 1)."""
+    if rates is not None:
+        if len(rates) != clients:
+            raise DataError(f"data.noise_rates has {len(rates)} rates, but there are {clients} clients")
+        return np.array(rates)
+    drawn = rate + spread * draw.uniform(-1, 1, clients)
+    return np.clip(drawn, 0, np.nextafter(1, 0))
+
+
+@dataclass(frozen=True)
+class OpenSet:
+    """Labels of the reduced task: kept (C',) are the old numbers of its classes; observed (n,) and the truth are in new numbers."""
+
+    kept: IntArray
+    observed: IntArray
+    truth: Truth
+
+
+def open_set(labels: IntArray, classes: int, rate: float, draw: np.random.Generator) -> OpenSet:
+    """The paper's open-set noise: round(rate · C) classes, drawn at random, leave the task, but their samples stay.
+
+    Those samples get labels of the remaining classes, uniformly; the remaining classes are numbered anew.
+    """
+    gone = round(rate * classes)
+    if classes - gone < 2:
+        raise DataError(f"open-set noise of {rate:g} leaves {classes - gone} of {classes} classes; at least two must remain")
+    kept = np.sort(draw.permutation(classes)[gone:])
+    renumbered = np.full(classes, OUTSIDE, dtype=np.int64)
+    renumbered[kept] = np.arange(len(kept))
+    clean = renumbered[labels]
+    outside = clean == OUTSIDE
+    observed = clean.copy()
+    observed[outside] = draw.integers(0, len(kept), int(outside.sum()))
+    return OpenSet(kept, observed, Truth(clean, outside))

@@ -8,6 +8,8 @@ from pydantic import AfterValidator
 
 from gcfl.options import Count, Options, Size, at_least, within
 
+Rate = Annotated[float, AfterValidator(within(0, 1, high_open=True))]
+
 
 class DataOptions(Options):
     """[data]"""
@@ -22,14 +24,28 @@ class DataOptions(Options):
     """use only so many samples of the source (blobs: draw so many)"""
     clients: Count = 10
     """how many clients share the data"""
-    partition: Literal["dirichlet", "iid"] = "dirichlet"
-    """how the samples are dealt to the clients"""
+    partition: Literal["dirichlet", "iid", "shards", "quantity", "groups", "given"] = "dirichlet"
+    """who holds what: class shares ~ Dirichlet, evenly, few classes each, uneven sizes, whole groups (writers), or a file"""
     alpha: Annotated[float, AfterValidator(within(0, 1e6, low_open=True))] = 0.4
-    """Dirichlet concentration per class: small is skewed"""
+    """Dirichlet concentration (dirichlet: per class; quantity: of the sizes): small is skewed"""
+    classes_per_client: Count = 2
+    """shards: how many classes a client holds"""
+    group: str | None = None
+    """tables: the column of the groups"""
+    owners: str | None = None
+    """given: a file with the client's name of every sample, one per line"""
     min_size: Count = 10
     """fewest samples of a client"""
-    noise: Annotated[float, AfterValidator(within(0, 1, high_open=True))] = 0.0
-    """share of each client's labels that is flipped (closed set)"""
+    noise: Rate = 0.0
+    """share of each client's labels that is wrong (open: share of the classes that is irrelevant)"""
+    noise_kind: Literal["uniform", "pair", "confusion", "open", "given"] = "uniform"
+    """wrong labels: any other class, the next class, by a matrix, from classes outside the task, or from a file"""
+    noise_rates: list[Rate] | None = None
+    """a rate for each client instead of one for all"""
+    noise_spread: Annotated[float, AfterValidator(within(0, 1))] = 0.0
+    """each client's rate is drawn from noise ± noise_spread"""
+    noise_file: str | None = None
+    """confusion: a text table, row c = how often class c is taken for each; given: an observed label per line, for every sample"""
     validation: Size = 0.1
     """the server's clean set: a share of the source, or a count"""
     test: Size = 0.15

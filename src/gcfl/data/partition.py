@@ -73,6 +73,54 @@ def _dirichlet_row(clients: int, alpha: float, draw: np.random.Generator) -> np.
     return shares
 
 
+def shards(labels: IntArray, classes: int, clients: int, per_client: int, draw: np.random.Generator) -> IntArray:
+    """Owners (n,): every client holds at most `per_client` classes; a class is dealt evenly to the clients that hold it.
+
+    Classes are handed out in shuffled rounds, so that each is held by as many clients as any other, to within one.
+    """
+    per_client = min(per_client, classes)
+    if clients * per_client < classes:
+        raise DataError(
+            f"{clients} clients with {per_client} classes each cannot hold all {classes} classes; raise data.classes_per_client"
+        )
+    holders: list[list[int]] = [[] for _ in range(classes)]
+    for client in draw.permutation(clients).tolist():
+        # The classes with the fewest holders first; equal ones in random order.
+        order = np.lexsort((draw.random(classes), np.array([len(held) for held in holders])))
+        for label in order[:per_client].tolist():
+            holders[label].append(client)
+    owners = np.empty(len(labels), dtype=np.int64)
+    for label, held in enumerate(holders):
+        members = draw.permutation(np.flatnonzero(labels == label))
+        owners[members] = np.resize(draw.permutation(held), len(members))
+    return owners
+
+
+def quantity(labels: IntArray, clients: int, alpha: float, draw: np.random.Generator) -> IntArray:
+    """Owners (n,): sizes ~ Dirichlet(alpha, ..., alpha), classes as they fall."""
+    counts = largest_remainder(_dirichlet_row(clients, alpha, draw), len(labels))
+    return draw.permutation(np.repeat(np.arange(clients), counts))
+
+
+def whole_groups(groups: np.ndarray, clients: int, draw: np.random.Generator) -> IntArray:
+    """Owners (n,): every group goes whole to one client; the largest first, each to the client with least so far."""
+    names, inverse, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+    if clients > len(names):
+        raise DataError(f"data.clients is {clients}, but the data has only {len(names)} groups")
+    loads = np.zeros(clients, dtype=np.int64)
+    holder = np.empty(len(names), dtype=np.int64)
+    for group in np.lexsort((draw.random(len(names)), -sizes)).tolist():
+        holder[group] = loads.argmin()
+        loads[holder[group]] += sizes[group]
+    return holder[inverse]
+
+
+def named_owners(names: np.ndarray) -> tuple[IntArray, list[str]]:
+    """Owners (n,) from a client's name per sample, and the names in the clients' order (sorted)."""
+    known, inverse = np.unique(names, return_inverse=True)
+    return inverse.astype(np.int64), [str(name) for name in known]
+
+
 def ensure_minimum(owners: IntArray, clients: int, minimum: int, draw: np.random.Generator) -> IntArray:
     """Owners (n,) where every client has at least `minimum` samples.
 

@@ -101,7 +101,7 @@ def read(options: DataOptions, seed: int) -> Source:
 
 def _from_path(path: Path, options: DataOptions) -> Source:
     if path.suffix.lower() in tables.ENDINGS:
-        return tables.read(path, options.label)
+        return tables.read(path, options.label, options.group)
     kind = cifar.holds(path)
     if kind is not None:
         return cifar.read(path, kind)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from gcfl import rng
 from gcfl.coreset.matching import glister_label_wise, glister_whole
 from gcfl.methods.parts import ClientView
 from gcfl.methods.targeted import Targeted
@@ -19,4 +20,5 @@ class Glister(Targeted):
     def pick(self, view: ClientView, target: Tree, budget: int) -> Coreset:
         if self.variant == "whole":
             return glister_whole(view.pool, target["target"], budget)
-        return glister_label_wise(view.pool, target["target"], budget, self.split)
+        draw = rng.stream(view.setting.seed, "absent", view.round, view.client)
+        return glister_label_wise(view.pool, target["target"], budget, self.split, draw)
