@@ -137,3 +137,95 @@ def test_labels_as_tables_have_them(tmp_path, kind):
         classes=np.array([0, 1]) if kind in ("float", "int8") else None,
     )
     assert set(result.predict(np.zeros((1, 3))).tolist()) <= ({0, 1} if kind in ("float", "int8") else {"cat", "dog"})
+
+
+class Base(nn.Module):
+    def __init__(self, mode: str = "x", shift: float = 0.0) -> None:
+        super().__init__()
+        self.mode = mode
+        self.register_buffer("shift", torch.tensor(shift), persistent=False)
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.head(self.act(x)) if self.mode in {"x", "y", "zz"} else self.head(x)
+
+    @staticmethod
+    def act(x):
+        return torch.relu(x)
+
+
+def test_the_fingerprint_sees_bases_attributes_buffers_and_static_methods():
+    from gcfl.fingerprint import fingerprint
+
+    def made(kind, *arguments):
+        torch.manual_seed(0)
+        return fingerprint(kind(*arguments))
+
+    class Child(Base):
+        pass
+
+    class OtherBase(Base):
+        def forward(self, x):
+            return self.head(x)
+
+    class OtherChild(OtherBase):
+        pass
+
+    class Static(Base):
+        @staticmethod
+        def act(x):
+            return torch.tanh(x)
+
+    OtherBase.__qualname__, OtherChild.__qualname__ = Base.__qualname__, Child.__qualname__
+    OtherChild.__name__ = Child.__name__
+    Static.__name__, Static.__qualname__ = Base.__name__, Base.__qualname__
+    assert made(Base) == made(Base)
+    assert made(Child) != made(OtherChild)
+    assert made(Base) != made(Static)
+    assert made(Base) != made(Base, "y")
+    assert made(Base) != made(Base, "x", 1.0)
+
+
+def test_the_fingerprint_is_the_same_in_every_process(tmp_path):
+    """Sets print in another order from process to process."""
+    import subprocess
+    import sys
+
+    from helpers import ROOT
+
+    code = (
+        f"import sys; sys.path[:0] = [{str(ROOT / 'tests')!r}, {str(ROOT / 'tests' / 'engine')!r}]\n"
+        "import torch, test_any_model as t\nfrom gcfl.fingerprint import fingerprint\n"
+        "torch.manual_seed(0); print(fingerprint(t.Base()))"
+    )
+    import os
+
+    prints = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=tmp_path,
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(prints) == 1
+
+
+def test_an_activation_in_place_after_the_last_layer_is_noticed():
+    from gcfl.errors import ModelError
+    from gcfl.network import Network
+
+    with pytest.raises(ModelError, match="does not end in a Linear"):
+        Network(nn.Sequential(nn.Linear(4, 3), nn.ReLU(inplace=True)), torch.randn(2, 4), 3)
+
+
+def test_no_batch_of_one_is_left_over():
+    from gcfl.network import Network
+
+    network = Network(
+        nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6, track_running_stats=False), nn.Linear(6, 3)), torch.zeros(2, 4), 3
+    )
+    assert network.outputs(network.tree(), torch.randn(9, 4), batch=4).logits.shape == (9, 3)
