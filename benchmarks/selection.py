@@ -132,7 +132,7 @@ def against_forward() -> tuple[float, float]:
 
 
 def facility() -> tuple[float, float]:
-    """(ours, submodlib) for n = 5,000 and b = 500, both from the features."""
+    """(ours from the features, submodlib from a ready similarity) for n = 5,000 and b = 500."""
     from submodlib import FacilityLocationFunction
 
     features = pool(5000, 256, 10).features
