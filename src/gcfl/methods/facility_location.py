@@ -4,24 +4,18 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from gcfl.coreset.budget import Split
 from gcfl.coreset.representation import represent_label_wise, represent_whole
+from gcfl.methods.choices import VariantOptions
 from gcfl.methods.parts import ClientView
 from gcfl.methods.periodic import Unaided
-from gcfl.methods.targeted import Variant
 from gcfl.types import Coreset, Tree
 
 
-class FacilityLocation(Unaided):
+class FacilityLocation(Unaided, VariantOptions):
     """max over |X| <= b of Σ_i max_{j in X} (1 + cos(h_i, h_j)) / 2, per class or whole."""
 
     name: ClassVar[str] = "facility"
     summary: ClassVar[str] = "samples that best represent the client's features (facility location)"
-
-    variant: Variant = "label-wise"
-    """class by class, or over all samples at once"""
-    split: Split = "proportional"
-    """how the budget is shared over classes (label-wise)"""
 
     def pick(self, view: ClientView, target: Tree, budget: int) -> Coreset:
         if self.variant == "whole":

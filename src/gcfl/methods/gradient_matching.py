@@ -9,8 +9,9 @@ from typing import ClassVar
 
 from gcfl import rng
 from gcfl.coreset import match_label_wise, match_whole
+from gcfl.methods.choices import PursuitOptions
 from gcfl.methods.parts import ClientView
-from gcfl.methods.targeted import PursuitOptions, Targeted
+from gcfl.methods.targeted import Targeted
 from gcfl.types import Coreset, Tree
 
 

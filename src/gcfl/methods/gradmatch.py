@@ -4,24 +4,18 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from gcfl.coreset.budget import Split
 from gcfl.coreset.matching import match_own_label_wise, match_own_whole
+from gcfl.methods.choices import PursuitOptions, VariantOptions
 from gcfl.methods.parts import ClientView
 from gcfl.methods.periodic import Unaided
-from gcfl.methods.targeted import PursuitOptions, Variant
 from gcfl.types import Coreset, Tree
 
 
-class GradMatch(Unaided, PursuitOptions):
+class GradMatch(Unaided, VariantOptions, PursuitOptions):
     """min over |X| <= b, w >= 0 of ‖Σ w_j g_j - mean_j g_j‖² + λ‖w‖², per class or whole."""
 
     name: ClassVar[str] = "gradmatch"
     summary: ClassVar[str] = "a coreset whose gradient matches the client's own data (GradMatch, no server help)"
-
-    variant: Variant = "label-wise"
-    """class by class, or over all samples at once"""
-    split: Split = "proportional"
-    """how the budget is shared over classes (label-wise)"""
 
     def pick(self, view: ClientView, target: Tree, budget: int) -> Coreset:
         if self.variant == "whole":

@@ -1,4 +1,4 @@
-"""What selectors share that are told a gradient of the server's clean set, and those that pursue a gradient.
+"""What selectors share that are told a gradient of the server's clean set.
 
 The server half sends the gradient of D_S: label-wise (row c: mean of (p_c - 1)·[h, 1] over the samples of class c) or whole
 (the mean gradient of the last layer). C·(d + 1) numbers travel, the size of the last layer, and only to clients that are
@@ -9,49 +9,22 @@ from __future__ import annotations
 
 import logging
 from abc import ABC
-from typing import Literal
 
 import numpy as np
 
-from gcfl.coreset import Pursuit, label_wise_target, whole_target
-from gcfl.coreset.budget import Split
-from gcfl.coreset.omp import Score
+from gcfl.coreset import label_wise_target, whole_target
 from gcfl.errors import DataError
+from gcfl.methods.choices import VariantOptions
 from gcfl.methods.parts import ServerView
 from gcfl.methods.periodic import Periodic
-from gcfl.options import Count, NonNegative, Options
 from gcfl.types import Shard, Tree
 
 log = logging.getLogger("gcfl")
-Variant = Literal["label-wise", "whole"]
 
 
-class PursuitOptions(Options):
-    """How orthogonal matching pursuit goes."""
-
-    score: Score = "correlation"
-    """which point is next: correlation (classical), distance (the paper's text), nearest (no residual)"""
-    ridge: NonNegative = 0.5
-    """λ, the weight of ‖w‖²"""
-    nonnegative: bool = True
-    """weights w >= 0"""
-    points_per_step: Count = 1
-    """points added before the weights are solved again"""
-    tolerance: NonNegative = 1e-10
-    """stop the pursuit at this residual, relative to the target, and fill the budget"""
-
-    @property
-    def how(self) -> Pursuit:
-        return Pursuit(self.score, self.ridge, self.nonnegative, self.points_per_step, self.tolerance)
-
-
-class Targeted(Periodic, ABC):
+class Targeted(Periodic, VariantOptions, ABC):
     """A selector that needs the gradient of the server's clean set."""
 
-    variant: Variant = "label-wise"
-    """class by class, or over all samples at once"""
-    split: Split = "proportional"
-    """how the budget is shared over classes (label-wise)"""
     allow_single: bool = False
     """accept a class with a single sample in the server's set, whose features the gradient then reveals"""
 

@@ -5,21 +5,18 @@ from __future__ import annotations
 from typing import ClassVar
 
 from gcfl import rng
-from gcfl.coreset.budget import Split
 from gcfl.coreset.simple import agreement, small_loss
+from gcfl.methods.choices import SplitOptions
 from gcfl.methods.parts import ClientView
 from gcfl.methods.periodic import Unaided
 from gcfl.types import Coreset, Tree
 
 
-class SmallLoss(Unaided):
+class SmallLoss(Unaided, SplitOptions):
     """min over |X| <= b of Σ_{j in X} -log p_j(y_j), per class."""
 
     name: ClassVar[str] = "small-loss"
     summary: ClassVar[str] = "the samples of smallest loss under the current model, per class"
-
-    split: Split = "proportional"
-    """how the budget is shared over classes"""
 
     def pick(self, view: ClientView, target: Tree, budget: int) -> Coreset:
         return small_loss(view.pool, budget, self.split)
