@@ -221,6 +221,8 @@ def execute(
                     _train(prepared, folder, on_start, on_round)
         except Interrupted as stop:
             raise Interrupted(f"{stop}; to continue: {how_to_continue(folder.path, experiment.given)}", stop.signal) from None
+        except BrokenPipeError:  # somebody stopped reading what we print; nothing is wrong with the folder
+            raise
         except OSError as error:
             kept = (
                 f"; what was finished is kept: {how_to_continue(folder.path, experiment.given)}" if folder.config.exists() else ""
