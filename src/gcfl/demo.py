@@ -17,7 +17,6 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -89,10 +88,9 @@ class Cell:
     rounds: int | None
 
     def settings(self) -> Settings:
-        own = METHODS[self.method]
-        merged = {**self.scene.settings, **own, "seed": self.seed}
-        merged["coreset"] = {**self.scene.settings["coreset"], **own.get("coreset", {})} if "coreset" in own else merged["coreset"]
-        return merged if self.rounds is None else {**merged, "rounds": self.rounds}
+        shared, own = self.scene.settings, METHODS[self.method]
+        coreset = {**shared["coreset"], **own.get("coreset", {})}
+        return {**shared, **own, "coreset": coreset, "seed": self.seed, "rounds": self.rounds or shared["rounds"]}
 
 
 def demo(out: Path, seeds: int, rounds: int | None, quiet: bool) -> None:
@@ -132,18 +130,17 @@ def _run_all(cells: list[Cell], out: Path, quiet: bool) -> dict[tuple[str, str, 
                 cell = pending[done]
                 results[cell.scene.name, cell.method, cell.seed] = api.load(done.result())
                 bar.advance(task)
-        except (KeyboardInterrupt, Interrupted):
+        except KeyboardInterrupt:
             for process in multiprocessing.active_children():
                 process.kill()  # runs survive it
             raise Interrupted("stopped; what was finished is kept, and gcfl demo goes on from there") from None
-        except BaseException:
+        except Exception:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     return results
 
 
 def _run_cell(cell: Cell, out: Path) -> str:
-    torch.set_num_threads(1)
     logging.getLogger("gcfl").setLevel(logging.ERROR)  # the same warning from many runs at once helps nobody
     return str(api.run(out=out / "runs", **cell.settings()).folder)
 
@@ -177,10 +174,7 @@ def plus_minus(values: list[float]) -> str:
 
 
 def _panel(scene: Scene, results: dict[tuple[str, str, int], api.Result], seeds: int) -> Panel:
-    curves = [
-        Curve(method, [[record["accuracy"] for record in results[scene.name, method, seed].rounds] for seed in range(seeds)])
-        for method in METHODS
-    ]
+    curves = [Curve(method, [results[scene.name, method, seed].curve for seed in range(seeds)]) for method in METHODS]
     return Panel(
         f"{scene.title}\n10 clients, 40% wrong labels; bands: ± sd of {seeds} seeds",
         "round",

@@ -72,8 +72,9 @@ class Experiment(Options):
         """A hash of everything that can change the result, and of nothing else."""
         config = self.resolved()
         config["engine"] = {key: value for key, value in config["engine"].items() if key not in ("workers", "checkpoint_every")}
-        if "files" in self.given:
-            config["data"] = {**config["data"], "source": ""}  # what is in them counts, not where they lie
+        # Of files, what is in them counts (`given`), not where they lie.
+        paths = [name for name in ("source", "owners", "noise_file") if Path(config["data"].get(name, "")).is_absolute()]
+        config["data"] = {name: value for name, value in config["data"].items() if name not in paths}
         text = json.dumps({"format": 1, **config}, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:10]
 

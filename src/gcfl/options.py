@@ -57,7 +57,6 @@ def _size(value: int | float) -> int | float:
     return value
 
 
-Share = Annotated[float, AfterValidator(within(0, 1))]
 PositiveShare = Annotated[float, AfterValidator(within(0, 1, low_open=True))]
 Positive = Annotated[float, AfterValidator(within(0, math.inf, low_open=True))]
 NonNegative = Annotated[float, AfterValidator(within(0, math.inf))]

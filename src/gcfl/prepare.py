@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -99,7 +100,7 @@ def prepare(experiment: Experiment, given: Given) -> Prepared:
     if method.clean_only:
         federation = federation.clean_only()
     module = given.module(experiment.seed)
-    digests = {"data" if given.source else "files": source.digest()} if source.own else {}
+    digests = {"data": source.digest()} if given.source else {"files": source.digest()} if source.own else {}
     if beside := data.side_files.digest(experiment.data):
         digests["files"] = digests.get("files", "") + beside
     if module is None:
@@ -120,7 +121,16 @@ def prepare(experiment: Experiment, given: Given) -> Prepared:
         keep_buffers=experiment.model.buffers == "keep",
     )
     setting = Setting(network, experiment.seed, experiment.rounds, experiment.train)
-    return Prepared(experiment.model_copy(update={"given": digests}), federation, method, setting)
+    return Prepared(_settled(experiment, source, given, digests), federation, method, setting)
+
+
+def _settled(experiment: Experiment, source: Source, given: Given, digests: dict[str, str]) -> Experiment:
+    """With the digests of what was given, and with whole paths, so that a run can be resumed from any folder."""
+    paths = [name for name in ("owners", "noise_file") if getattr(experiment.data, name) is not None]
+    if source.own and given.source is None:
+        paths.append("source")
+    whole = {name: str(Path(getattr(experiment.data, name)).expanduser().absolute()) for name in paths}
+    return experiment.model_copy(update={"given": digests, "data": experiment.data.model_copy(update=whole)})
 
 
 def _source(experiment: Experiment, given: Given) -> Source:

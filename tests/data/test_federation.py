@@ -244,6 +244,19 @@ def test_rates_per_client():
         build(read(options, 0), options.model_copy(update={"noise_rates": [0.1, 0.2]}), 0)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"noise_kind": "open", "noise_spread": 0.1},
+        {"noise_kind": "given", "noise": 0.2},
+        {"noise_kind": "given", "noise_rates": [0.1]},
+    ],
+)
+def test_settings_that_a_kind_of_noise_would_ignore_are_refused(options):
+    with pytest.raises(ConfigError, match="no effect"):
+        build(read(DataOptions(), 0), DataOptions(**options), 0)
+
+
 def test_given_labels(tmp_path):
     options = DataOptions(samples=300, clients=3, noise_kind="given", noise_file=str(tmp_path / "seen.txt"))
     source = read(options, 0)

@@ -331,6 +331,15 @@ def test_own_files_in_one_command(tmp_path, home, monkeypatch):
     result = gcfl.load(tmp_path / "runs" / names[0])
     assert set(result.predict(np.zeros((4, 2)))) <= {"yes", "no"}
     assert result.rounds[0]["coreset"]["clean_share"] is None
+    # A run can be resumed from anywhere, and notices when its file has changed.
+    (tmp_path / "runs" / names[0] / "summary.json").unlink()
+    monkeypatch.chdir("/")
+    assert gcfl.resume(tmp_path / "runs" / names[0]).finished
+    text = (tmp_path / "patients.csv").read_text()
+    (tmp_path / "patients.csv").write_text(text.replace("yes", "no", 1))
+    with pytest.raises(gcfl.GcflError, match="made with other files than what is there now"):
+        gcfl.resume(tmp_path / "runs" / names[0])
+    (tmp_path / "patients.csv").write_text(text)
     # What is in the file counts: the same table elsewhere is the same run, a changed one is another, and resuming notices.
     (tmp_path / "moved").mkdir()
     (tmp_path / "moved" / "patients.csv").write_text((tmp_path / "patients.csv").read_text())
@@ -390,3 +399,15 @@ def test_the_real_sets(name):
         assert len(np.unique(found.groups)) == 679
     if name in CHECKSUMS:
         assert hashlib.sha256(found.x.tobytes() + found.y.tobytes()).hexdigest()[:16] == CHECKSUMS[name]
+
+
+def test_a_source_given_from_python_is_told_apart_by_its_content(tmp_path):
+    first = source("digits", samples=200)
+    import dataclasses
+
+    second = dataclasses.replace(first, x=first.x[::-1].copy())
+    settings = {"clients": 3, "rounds": 1, "validation": 60, "test": 40, "out": tmp_path}
+    folders = {gcfl.run(data=one, **settings).folder for one in (first, second, first)}
+    assert len(folders) == 2
+    with pytest.raises(gcfl.GcflError, match=r"call gcfl\.run again"):
+        gcfl.resume(folders.pop())

@@ -59,9 +59,9 @@ def pursue(gradients: Gradients, target: Tensor, budget: int, how: Pursuit | Non
     budget = min(budget, n)
     if budget <= 0:
         return Coreset(np.empty(0, dtype=np.int64), np.empty(0))
-    gradients = _finite(gradients).ready_for_columns()
+    gradients, norms = _finite(gradients)
+    gradients = gradients.ready_for_columns()
     first = gradients.inner(target).numpy()
-    norms = gradients.squared_norms().numpy()
     slack = how.tolerance * float(target.double().square().sum().sqrt())
     threshold = slack * np.sqrt(norms)
     weights = ActiveSet(budget, how.ridge, how.nonnegative, slack)
@@ -93,14 +93,15 @@ def pursue(gradients: Gradients, target: Tensor, budget: int, how: Pursuit | Non
     return Coreset(chosen, weights.weights)
 
 
-def _finite(gradients: Gradients) -> Gradients:
-    """In double precision where the squares of single precision overflow, and an error where those of double do too."""
-    if bool(torch.isfinite(gradients.squared_norms()).all()):
-        return gradients
-    wide = Gradients(gradients.coefficients.double(), gradients.features.double(), gradients.bias)
-    if not bool(torch.isfinite(wide.squared_norms()).all()):
-        raise DataError("features or probabilities are NaN, infinite or too large to square")
-    return wide
+def _finite(gradients: Gradients) -> tuple[Gradients, FloatArray]:
+    """The gradients and their squared norms (n,): in double precision where single overflows, an error where double does too."""
+    norms = gradients.squared_norms().numpy()
+    if not np.isfinite(norms).all():
+        gradients = Gradients(gradients.coefficients.double(), gradients.features.double(), gradients.bias)
+        norms = gradients.squared_norms().numpy()
+        if not np.isfinite(norms).all():
+            raise DataError("features or probabilities are NaN, infinite or too large to square")
+    return gradients, norms
 
 
 class _Selected:

@@ -26,7 +26,7 @@ from gcfl.data.partition import (
 )
 from gcfl.data.side_files import read_labels, read_matrix, read_owners
 from gcfl.data.source import Pair, Source
-from gcfl.errors import DataError
+from gcfl.errors import ConfigError, DataError
 from gcfl.options import resolve_size
 from gcfl.types import IntArray, Shard
 
@@ -109,6 +109,10 @@ def build(source: Source, options: DataOptions, seed: int) -> Federation:
 def _observe(source: Source, partition: Partition, options: DataOptions, seed: int) -> tuple[IntArray, Truth, IntArray | None]:
     """What the clients see of the labels, the truth, and, where classes left the task, those that stayed."""
     draw, classes = rng.stream(seed, "noise"), len(source.classes)
+    if options.noise_kind in ("open", "given") and (options.noise_rates or options.noise_spread):
+        raise ConfigError(f"data.noise_rates and data.noise_spread have no effect with data.noise_kind {options.noise_kind!r}")
+    if options.noise_kind == "given" and options.noise:
+        raise ConfigError("data.noise has no effect with data.noise_kind 'given': the file says which labels are wrong")
     if options.noise_kind == "open":
         result = open_set(source.y, classes, options.noise, draw)
         return result.observed, result.truth, result.kept

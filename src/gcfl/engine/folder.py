@@ -21,7 +21,7 @@ import torch
 
 from gcfl.codec import decode, encode
 from gcfl.errors import RunError
-from gcfl.files import append_line, locked, read_json, read_lines, write_atomic, write_json
+from gcfl.files import append_line, locked, read_lines, write_atomic, write_json
 from gcfl.types import Coreset, Groups, RoundRecord
 
 
@@ -124,9 +124,6 @@ class RunFolder:
         if not self.model.exists():
             raise RunError(f"{self.path} has no model yet: the run is not finished (gcfl resume {self.path})")
         return decode(self.model.read_bytes(), str(self.model))
-
-    def read_summary(self) -> dict[str, Any]:
-        return dict(read_json(self.summary))
 
 
 def _round_of(path: Path) -> int:

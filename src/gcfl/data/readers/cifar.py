@@ -20,16 +20,9 @@ from gcfl.data.source import Source
 from gcfl.errors import DataError
 
 _PIXELS = 3 * 32 * 32
-_BINARY = {10: "cifar-10-batches-bin", 100: "cifar-100-binary"}
-_PYTHON = {10: "cifar-10-batches-py", 100: "cifar-100-python"}
 PLACES = {
-    classes: (
-        _BINARY[classes],
-        _PYTHON[classes],
-        f"cifar-{classes}-binary.tar.gz",
-        f"cifar-{classes}-python.tar.gz",
-    )
-    for classes in (10, 100)
+    10: ("cifar-10-batches-bin", "cifar-10-batches-py", "cifar-10-binary.tar.gz", "cifar-10-python.tar.gz"),
+    100: ("cifar-100-binary", "cifar-100-python", "cifar-100-binary.tar.gz", "cifar-100-python.tar.gz"),
 }
 _TEN = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
@@ -40,11 +33,10 @@ Part = tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]
 def read(path: Path, classes: int) -> Source:
     """The official training set as data, the official test set as test; labels are the fine ones."""
     files = _files(path)
-    names = ("data_batch_1.bin", "train.bin") if classes in _BINARY else ()
-    binary = any(name in files for name in names)
-    train, test = (_binary(path, files, classes) if binary else _python(path, files, classes)) or (None, None)
-    if train is None or test is None:
+    parts = _binary(path, files, classes) or _python(path, files, classes)
+    if parts is None:
         raise DataError(f"{path} holds no CIFAR-{classes}: neither the binary version nor the python version")
+    train, test = parts
     return Source(f"cifar{classes}", *train, _class_names(files, classes), test=test, validation_from_test=True)
 
 
@@ -85,12 +77,16 @@ def _class_names(files: Files, classes: int) -> tuple[str, ...]:
     return _TEN if classes == 10 else tuple(f"class {label}" for label in range(classes))
 
 
+def _names(files: Files, classes: int, ending: str) -> tuple[list[str], str] | None:
+    """The files of the training set and of the test set, where all are there."""
+    train = [f"data_batch_{number}{ending}" for number in range(1, 6)] if classes == 10 else [f"train{ending}"]
+    test = f"test_batch{ending}" if classes == 10 else f"test{ending}"
+    return (train, test) if {*train, test} <= files.keys() else None
+
+
 def _binary(path: Path, files: Files, classes: int) -> tuple[Part, Part] | None:
+    names = _names(files, classes, ".bin")
     labels = 1 if classes == 10 else 2  # CIFAR-100 has the coarse label first
-    train = [name for name in sorted(files) if name.startswith("data_batch_")] if classes == 10 else ["train.bin"]
-    test = "test_batch.bin" if classes == 10 else "test.bin"
-    if test not in files or not set(train) <= files.keys():
-        return None
 
     def rows(names: list[str]) -> Part:
         parts = []
@@ -102,14 +98,11 @@ def _binary(path: Path, files: Files, classes: int) -> tuple[Part, Part] | None:
         table = np.concatenate(parts)
         return _part(path, table[:, labels:], table[:, labels - 1], classes)
 
-    return rows(train), rows([test])
+    return (rows(names[0]), rows([names[1]])) if names else None
 
 
 def _python(path: Path, files: Files, classes: int) -> tuple[Part, Part] | None:
-    train = [name for name in sorted(files) if name.startswith("data_batch_") and "." not in name] if classes == 10 else ["train"]
-    test = "test_batch" if classes == 10 else "test"
-    if test not in files or not train or not set(train) <= files.keys():
-        return None
+    names = _names(files, classes, "")
     key = "labels" if classes == 10 else "fine_labels"
 
     def rows(names: list[str]) -> Part:
@@ -121,7 +114,7 @@ def _python(path: Path, files: Files, classes: int) -> tuple[Part, Part] | None:
             raise DataError(f"{path / names[0]} is not a batch of CIFAR-{classes} ({error})") from None
         return _part(path, data, labels, classes)
 
-    return rows(train), rows([test])
+    return (rows(names[0]), rows([names[1]])) if names else None
 
 
 def _part(path: Path, pixels: npt.NDArray[np.uint8], labels: npt.NDArray[Any], classes: int) -> Part:
