@@ -77,7 +77,7 @@ def test_guards_are_never_passed(tmp_path, monkeypatch, method):
 
 def test_the_guards_work():
     guard = Guard()
-    truth = guarded(Truth(np.zeros(1, dtype=np.int64), np.zeros(1, dtype=bool)), guard, "truth")
+    truth = guarded(Truth(np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int8)), guard, "truth")
     assert truth.labels.shape == (1,)
     guard.up = True
     with pytest.raises(Peeked):

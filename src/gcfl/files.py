@@ -58,6 +58,43 @@ def write_npz(path: Path, **arrays: npt.NDArray[Any]) -> None:
     write_atomic(path, buffer.getvalue())
 
 
+def write_npy(path: Path, array: npt.NDArray[Any]) -> None:
+    """One plain array, whole or not at all, without a second copy of it in memory."""
+    with _appearing(path) as temporary, open(temporary, "wb") as file:
+        np.save(file, array, allow_pickle=False)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def new_npy(path: Path, shape: tuple[int, ...], dtype: type[np.generic]) -> Iterator[npt.NDArray[Any]]:
+    """An array on disk, to be filled; the file appears when all of it is written."""
+    with _appearing(path) as temporary:
+        array = np.lib.format.open_memmap(temporary, mode="w+", dtype=dtype, shape=shape)
+        yield array
+        array.flush()
+
+
+def open_npy(path: Path) -> npt.NDArray[Any] | None:
+    """The array in the file, mapped and not read; None where the file is missing or damaged. Writing to it changes no file."""
+    try:
+        mapped: npt.NDArray[Any] = np.load(path, mmap_mode="c", allow_pickle=False)
+    except (OSError, ValueError, EOFError):
+        return None
+    return mapped
+
+
+@contextmanager
+def _appearing(path: Path) -> Iterator[Path]:
+    """A name of one's own to write to, which becomes `path` if all goes well and vanishes if not."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
 def append_line(path: Path, value: Any) -> None:
     """One JSON line, in one write; a kill in the middle tears at most this line, and `read_lines` drops it."""
     line = (json.dumps(value, allow_nan=False) + "\n").encode()

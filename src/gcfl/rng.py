@@ -2,7 +2,8 @@
 
 `stream` gives a numpy generator for one named purpose. `order` gives the batch orders of many clients in one
 vectorised counter-based draw, where a generator per client would cost more than the client's training.
-`isolated` fences modules that draw from torch's global generator (dropout, default initialisation).
+`isolated` fences modules that draw from torch's global generator (dropout, default initialisation), `fenced` libraries
+that draw from numpy's.
 """
 
 from __future__ import annotations
@@ -63,3 +64,14 @@ def isolated(seed: int, *names: Name) -> Iterator[None]:
         for device in devices:
             torch.cuda.default_generators[device].manual_seed(start)
         yield
+
+
+@contextmanager
+def fenced(word: int) -> Iterator[None]:
+    """Inside, numpy's global generator starts from the 32-bit word; outside, it is as if nothing had been drawn."""
+    before = np.random.get_state()  # noqa: NPY002
+    np.random.seed(word)  # noqa: NPY002
+    try:
+        yield
+    finally:
+        np.random.set_state(before)  # noqa: NPY002

@@ -10,9 +10,19 @@ from hypothesis import strategies as st
 
 from gcfl import rng
 from gcfl.data import SOURCES, DataOptions, arrays, build, read
-from gcfl.data.noise import OUTSIDE, closed_set, confusion, open_set, pair, rates_of, uniform
+from gcfl.data.noise import OUTSIDE, confusion, open_set, pair, rates_of, strike, uniform
 from gcfl.data.partition import from_owners
 from gcfl.errors import ConfigError, DataError
+
+
+def flipped(labels, partition, rates, flip, draw):
+    """Labels after one kind of flips, and which were hit."""
+    (rows,) = strike(partition, rates, ["uniform"], np.zeros(len(labels), dtype=np.int8), draw)
+    noisy = np.zeros(len(labels), dtype=bool)
+    noisy[rows] = True
+    observed = labels.copy()
+    observed[rows] = flip(labels[rows], draw)
+    return observed, noisy
 
 
 @given(st.integers(1, 8), st.integers(2, 6), st.floats(0, 0.99), st.integers(0, 2**32))
@@ -24,21 +34,20 @@ def test_noise_is_exact_per_client_and_never_the_clean_label(clients, classes, r
     rates = np.clip(rate + rng.stream(seed, "rates").uniform(-0.3, 0.3, clients), 0, 0.99)
     matrix = rng.stream(seed, "matrix").random((classes, classes)) + 1e-3
     flip = [uniform(classes), pair(classes), confusion(matrix)][seed % 3]
-    observed, truth = closed_set(labels, partition, rates, flip, rng.stream(seed, "noise"))
-    assert np.array_equal(truth.labels, labels)
-    assert np.array_equal(observed != labels, truth.noisy)
+    observed, noisy = flipped(labels, partition, rates, flip, rng.stream(seed, "noise"))
+    assert np.array_equal(observed != labels, noisy)
     assert observed.min() >= 0
     assert observed.max() < classes
     for client in range(clients):
-        assert truth.noisy[partition[client]].sum() == round(float(rates[client]) * len(partition[client]))
-    again, _ = closed_set(labels, partition, rates, flip, rng.stream(seed, "noise"))
+        assert noisy[partition[client]].sum() == round(float(rates[client]) * len(partition[client]))
+    again, _ = flipped(labels, partition, rates, flip, rng.stream(seed, "noise"))
     assert np.array_equal(observed, again)
 
 
 def test_flips_are_uniform_over_the_other_labels():
     labels = np.zeros(40_000, dtype=np.int64)
     partition = from_owners(np.arange(40_000), np.zeros(40_000, dtype=np.int64), 1)
-    observed, _ = closed_set(labels, partition, np.array([0.5]), uniform(5), rng.stream(0))
+    observed, _ = flipped(labels, partition, np.array([0.5]), uniform(5), rng.stream(0))
     counts = np.bincount(observed, minlength=5)
     assert counts[0] == 20_000
     assert np.abs(counts[1:] / 5000 - 1).max() < 0.06
@@ -82,7 +91,7 @@ def test_images_are_normalised_per_channel_and_constants_survive():
     part = federation.validation.x[:, 1].double()
     assert torch.allclose(mean[1].double(), part.mean())
     assert torch.allclose(deviation[1].double(), part.std(correction=0))
-    assert federation.clients.x.dtype == torch.uint8
+    assert federation.clients.shard(0).x.dtype == torch.uint8
 
 
 def test_clean_only_keeps_just_the_clean_samples():
@@ -155,7 +164,7 @@ def test_a_table_with_a_group_column(tmp_path):
     (tmp_path / "t.csv").write_text("\n".join(lines))
     options = DataOptions(source=str(tmp_path / "t.csv"), group="hospital", partition="groups", clients=2, validation=10, test=10)
     federation = build(read(options, 0), options, 0)
-    assert federation.clients.x.shape[1] == 1
+    assert federation.clients.shard(0).x.shape[1] == 1
     for client in range(2):
         assert len({int(i) % 2 for i in federation.clients.shard(client).ids}) == 1
 
@@ -183,13 +192,13 @@ def test_dirichlet_on_cifar10_has_the_skew_of_its_distribution():
 def test_pairs_and_matrices_flip_as_they_say():
     labels = np.repeat(np.arange(3), 20_000)
     partition = from_owners(np.arange(60_000), np.zeros(60_000, dtype=np.int64), 1)
-    observed, truth = closed_set(labels, partition, np.array([0.4]), pair(3), rng.stream(0))
-    assert np.array_equal(observed[truth.noisy], (labels[truth.noisy] + 1) % 3)
+    observed, noisy = flipped(labels, partition, np.array([0.4]), pair(3), rng.stream(0))
+    assert np.array_equal(observed[noisy], (labels[noisy] + 1) % 3)
     matrix = np.array([[9, 1, 3], [0, 5, 2], [1, 1, 0]], dtype=float)
-    observed, truth = closed_set(labels, partition, np.array([0.5]), confusion(matrix), rng.stream(1))
+    observed, noisy = flipped(labels, partition, np.array([0.5]), confusion(matrix), rng.stream(1))
     for label, odds in enumerate([[0, 0.25, 0.75], [0, 0, 1], [0.5, 0.5, 0]]):
-        flipped = observed[truth.noisy & (labels == label)]
-        assert np.abs(np.bincount(flipped, minlength=3) / len(flipped) - odds).max() < 0.02
+        others = observed[noisy & (labels == label)]
+        assert np.abs(np.bincount(others, minlength=3) / len(others) - odds).max() < 0.02
     with pytest.raises(DataError, match="at least one class"):
         confusion(np.eye(3))
 
@@ -207,8 +216,7 @@ def test_open_set_leaves_only_remaining_classes(seed, classes, rate):
     assert result.observed.min() >= 0
     assert result.observed.max() < len(result.kept)
     outside = ~np.isin(labels, result.kept)
-    assert np.array_equal(result.truth.noisy, outside)
-    assert (result.truth.labels[outside] == OUTSIDE).all()
+    assert np.array_equal(result.clean == OUTSIDE, outside)
     # Inside the task, labels are the clean ones in their new numbers.
     assert np.array_equal(result.kept[result.observed[~outside]], labels[~outside])
 

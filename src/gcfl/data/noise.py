@@ -1,16 +1,18 @@
-"""Wrong labels, made on purpose, with the truth kept apart.
+"""Noise, made on purpose, with the truth kept apart.
 
-uniform     any other class of the task, equally likely
-pair        the next class (the last one's next is the first)
-confusion   another class, as likely as a matrix says
+uniform     a wrong label: any other class of the task, equally likely
+pair        a wrong label: the next class (the last one's next is the first)
+confusion   a wrong label: another class, as likely as a matrix says
 open        samples of classes outside the task, under labels of the task
 given       labels as somebody observed them
+attribute   the label is right, the sample itself is spoiled (see corruption.py)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -19,16 +21,34 @@ from gcfl.data.partition import Partition
 from gcfl.errors import DataError
 from gcfl.types import FloatArray, IntArray
 
+Kind = Literal["uniform", "pair", "confusion", "open", "given", "attribute"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 OUTSIDE = -1  # the clean label of a sample whose class is not in the task
 Flip = Callable[[IntArray, np.random.Generator], IntArray]  # clean labels (m,) -> other labels (m,)
 
 
 @dataclass(frozen=True)
 class Truth:
-    """What no method may see: clean labels (n,) and which samples are noisy (n,), by row of the source."""
+    """What no method may see, by row of the source: clean labels (n,), and which noise hit a sample (n,).
+
+    kinds: 0 for a clean sample, else 1 + the noise's place in KINDS.
+    """
 
     labels: IntArray
-    noisy: npt.NDArray[np.bool_]
+    kinds: npt.NDArray[np.int8]
+
+    @property
+    def noisy(self) -> npt.NDArray[np.bool_]:
+        """(n,) whether anything is wrong with a sample."""
+        return np.not_equal(self.kinds, 0)
+
+    def hit_by(self, kind: Kind) -> npt.NDArray[np.bool_]:
+        """(n,) whether it was this noise."""
+        return np.equal(self.kinds, code(kind))
+
+
+def code(kind: Kind) -> int:
+    return 1 + KINDS.index(kind)
 
 
 def uniform(classes: int) -> Flip:
@@ -62,25 +82,33 @@ def confusion(matrix: FloatArray) -> Flip:
     return flip
 
 
-def closed_set(
-    labels: IntArray, partition: Partition, rates: FloatArray, flip: Flip, draw: np.random.Generator
-) -> tuple[IntArray, Truth]:
-    """Observed labels (n,), and the truth: exactly round(rates[i] · n_i) samples of every client i get another label.
+def strike(
+    partition: Partition, rates: FloatArray, kinds: Sequence[Kind], hit: npt.NDArray[np.int8], draw: np.random.Generator
+) -> list[IntArray]:
+    """For each kind, the rows that it hits: of every client i, round(rates[i] · n_i) samples in all, shared evenly.
 
-    `round` is Python's (halves to even). A flipped label is never the clean one.
+    `round` is Python's (halves to even); what does not divide evenly goes to the kinds named first. Samples that some
+    noise has hit before (hit (n,) not 0) are left alone.
     """
-    sizes = partition.sizes
-    flips = np.array([round(float(rate) * int(size)) for rate, size in zip(rates, sizes, strict=True)], dtype=np.int64)
-    # One random key per sample; within each client, the lowest keys are flipped.
-    owners = partition.owners
-    ranked = np.lexsort((draw.random(len(owners)), owners))
+    sizes, owners = partition.sizes, partition.owners
+    totals = np.array([round(float(rate) * int(size)) for rate, size in zip(rates, sizes, strict=True)], dtype=np.int64)
+    taken = hit[partition.order] != 0
+    free = sizes - np.bincount(owners[taken], minlength=len(sizes))
+    if (totals > free).any():
+        client = int((totals > free).argmax())
+        raise DataError(
+            f"client {client} has only {free[client]} of {sizes[client]} samples that no other noise has hit, and {totals[client]} "
+            "more are to be; lower data.noise"
+        )
+    # One random key per sample; within each client, the lowest keys are hit.
+    ranked = np.lexsort((draw.random(len(owners)), taken, owners))
     rank = np.arange(len(owners)) - np.repeat(partition.offsets[:-1], sizes)
-    chosen = partition.order[ranked[rank < np.repeat(flips, sizes)]]
-    observed = labels.copy()
-    observed[chosen] = flip(labels[chosen], draw)
-    noisy = np.zeros(len(labels), dtype=bool)
-    noisy[chosen] = True
-    return observed, Truth(labels, noisy)
+    rows, start = [], np.zeros_like(totals)
+    for place in range(len(kinds)):
+        end = start + totals // len(kinds) + (place < totals % len(kinds))
+        rows.append(partition.order[ranked[(rank >= np.repeat(start, sizes)) & (rank < np.repeat(end, sizes))]])
+        start = end
+    return rows
 
 
 def rates_of(rate: float, spread: float, rates: list[float] | None, clients: int, draw: np.random.Generator) -> FloatArray:
@@ -95,11 +123,14 @@ def rates_of(rate: float, spread: float, rates: list[float] | None, clients: int
 
 @dataclass(frozen=True)
 class OpenSet:
-    """Labels of the reduced task: kept (C',) are the old numbers of its classes; observed (n,) and the truth are in new numbers."""
+    """The reduced task: kept (C',) are the old numbers of its classes; observed (n,) and clean (n,) are in new numbers.
+
+    clean is OUTSIDE for a sample whose class left.
+    """
 
     kept: IntArray
     observed: IntArray
-    truth: Truth
+    clean: IntArray
 
 
 def open_set(labels: IntArray, classes: int, rate: float, draw: np.random.Generator) -> OpenSet:
@@ -117,4 +148,4 @@ def open_set(labels: IntArray, classes: int, rate: float, draw: np.random.Genera
     outside = clean == OUTSIDE
     observed = clean.copy()
     observed[outside] = draw.integers(0, len(kept), int(outside.sum()))
-    return OpenSet(kept, observed, Truth(clean, outside))
+    return OpenSet(kept, observed, clean)

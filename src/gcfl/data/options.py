@@ -6,9 +6,16 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator
 
+from gcfl.data.noise import Kind
 from gcfl.options import Count, Options, Size, at_least, within
 
 Rate = Annotated[float, AfterValidator(within(0, 1, high_open=True))]
+
+
+def different(kinds: list[Kind]) -> list[Kind]:
+    if not kinds or len(set(kinds)) != len(kinds):
+        raise ValueError(f"must name at least one kind, each once, got {kinds}")
+    return kinds
 
 
 class DataOptions(Options):
@@ -37,18 +44,31 @@ class DataOptions(Options):
     min_size: Count = 10
     """fewest samples of a client"""
     noise: Rate = 0.0
-    """share of each client's labels that is wrong (open: share of the classes that is irrelevant)"""
-    noise_kind: Literal["uniform", "pair", "confusion", "open", "given"] = "uniform"
-    """wrong labels: any other class, the next class, by a matrix, from classes outside the task, or from a file"""
+    """share of each client's samples that is noisy (open: share of the classes that is irrelevant)"""
+    noise_kind: Kind | Annotated[list[Kind], AfterValidator(different)] = "uniform"
+    """wrong labels: uniform, pair, confusion, open, given (a file); spoiled samples: attribute; or several, in equal parts"""
     noise_rates: list[Rate] | None = None
     """a rate for each client instead of one for all"""
     noise_spread: Annotated[float, AfterValidator(within(0, 1))] = 0.0
     """each client's rate is drawn from noise ± noise_spread"""
     noise_file: str | None = None
     """confusion: a text table, row c = how often class c is taken for each; given: an observed label per line, for every sample"""
+    corruptions: list[str] | None = None
+    """attribute: which ones; unset: the paper's nine for images; missing, scale and gaussian for tables"""
+    severity: Annotated[int, AfterValidator(within(1, 5))] = 5
+    """attribute: how strong, 1 to 5"""
+    validation_noise: Rate = 0.0
+    """the same noise for the server's set, which is clean unless asked"""
+    test_noise: Rate = 0.0
+    """the same noise for the test set, which is clean unless asked"""
     validation: Size = 0.1
     """the server's clean set: a share of the source, or a count"""
     test: Size = 0.15
     """the clean test set: a share of the source, or a count"""
     normalise: bool = True
     """scale inputs by mean and sd of the server's clean set"""
+
+    @property
+    def kinds(self) -> list[Kind]:
+        """The noises to make, in the order named."""
+        return [self.noise_kind] if isinstance(self.noise_kind, str) else self.noise_kind

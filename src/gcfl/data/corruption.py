@@ -1,0 +1,184 @@
+"""Attribute noise: the label is right, what it belongs to is spoiled. Nine corruptions of images, three of tables.
+
+Images go through the imagecorruptions-imaug package (an extra), which draws from numpy's global generator and refuses
+images below 32 pixels. Here each sample has a word of its own that all its draws come from, and small images are
+padded by reflection, corrupted and cut back. What was made is kept on disk: the same federation again is read, not made.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gcfl import rng
+from gcfl.data.home import cache_folder
+from gcfl.errors import ConfigError, DataError, did_you_mean
+from gcfl.files import open_npy, write_npy
+from gcfl.types import FloatArray, IntArray
+
+log = logging.getLogger("gcfl")
+
+NINE = (
+    "gaussian_noise",
+    "shot_noise",
+    "impulse_noise",
+    "frost",
+    "fog",
+    "brightness",
+    "elastic_transform",
+    "pixelate",
+    "jpeg_compression",
+)
+TABULAR = ("missing", "scale", "gaussian")
+_OTHERS = (
+    "contrast",
+    "defocus_blur",
+    "gaussian_blur",
+    "glass_blur",
+    "motion_blur",
+    "saturate",
+    "snow",
+    "spatter",
+    "speckle_noise",
+    "zoom_blur",
+)
+_TAKES_SEED = ("impulse_noise", "glass_blur")
+_SMALLEST = 32
+_SAY_EVERY_SECONDS = 5.0
+
+
+def corrupt(
+    x: npt.NDArray[Any], rows: IntArray, names: Sequence[str] | None, severity: int, seed: int, purpose: str = "clients"
+) -> npt.NDArray[Any]:
+    """x[rows] (m, ...), each sample spoiled by one of `names`, drawn for it, at severity 1 to 5. Same dtype, same shape.
+
+    What a sample becomes depends on its row, the seed and the purpose alone, not on which others are spoiled.
+    """
+    names = chosen(x, names)
+    draws = rng.words(rng.key(seed, "corruption", purpose), rows, 2)
+    which = (draws[:, 0] % np.uint64(len(names))).astype(np.int64)
+    seeds = (draws[:, 1] >> np.uint64(32)).astype(np.int64)
+    if x.ndim == 2:
+        return _tables(x, rows, [names[i] for i in which], seeds, severity)
+    low, high = _range(x)
+    clean = x[rows]
+    key = hashlib.blake2b(f"{_version()}|{names}|{severity}|{low!r}|{high!r}|{clean.shape}|{clean.dtype}".encode(), digest_size=12)
+    for array in (which, seeds, clean):
+        key.update(np.ascontiguousarray(array).view(np.uint8).reshape(-1).data)
+    cache = cache_folder() / f"corrupted-{key.hexdigest()}.npy"
+    made = open_npy(cache)
+    if made is None:
+        made = np.empty_like(clean)
+        said = time.monotonic()
+        for place, (image, kind, word) in enumerate(zip(clean, which, seeds, strict=True)):
+            made[place] = image_of(image, names[kind], severity, int(word), low, high)
+            if time.monotonic() - said > _SAY_EVERY_SECONDS:
+                said = time.monotonic()
+                log.info("corrupting images: %d of %d", place + 1, len(clean))
+        write_npy(cache, made)
+    return made
+
+
+def chosen(x: npt.NDArray[Any], names: Sequence[str] | None) -> tuple[str, ...]:
+    """The corruptions to draw from, or a sentence about why they do not fit the data."""
+    if x.ndim not in (2, 4):
+        raise DataError(f"attribute noise is for tables (n, features) and images (n, channels, height, width), not shape {x.shape}")
+    usual = TABULAR if x.ndim == 2 else NINE
+    known = TABULAR if x.ndim == 2 else (*NINE, *_OTHERS)
+    for name in names or ():
+        if name not in known:
+            what = "tables" if x.ndim == 2 else "images"
+            raise ConfigError(f"data.corruptions has {name!r}, which is none for {what}{did_you_mean(name, known)}")
+    return tuple(names) if names else usual
+
+
+def image_of(image: npt.NDArray[Any], name: str, severity: int, word: int, low: float = 0, high: float = 255) -> npt.NDArray[Any]:
+    """One image (channels, height, width), corrupted with the draws that follow from the 32-bit word.
+
+    low and high are the values that stand for black and white. Three channels are colour; any other number is taken as
+    so many grey images under the same draws, each of which the corruption sees as RGB and gives back its green channel.
+    """
+    scaled = image if (low, high) == (0, 255) else np.clip(np.round((image - low) * (255 / (high - low))), 0, 255).astype(np.uint8)
+    if len(scaled) == 3:
+        spoiled = _one(scaled.transpose(1, 2, 0), name, severity, word).transpose(2, 0, 1)
+    else:
+        spoiled = np.stack([_one(np.stack([plane] * 3, axis=-1), name, severity, word)[..., 1] for plane in scaled])
+    if (low, high) == (0, 255):
+        return spoiled.astype(image.dtype)
+    back = spoiled * ((high - low) / 255) + low
+    return (np.round(back) if image.dtype.kind in "iu" else back).astype(image.dtype)
+
+
+def _one(image: npt.NDArray[np.uint8], name: str, severity: int, word: int) -> npt.NDArray[np.uint8]:
+    """RGB (height, width, 3), of any size."""
+    library = _library()
+    height, width = image.shape[:2]
+    extra = [(max(0, _SMALLEST - side), side) for side in (height, width)]
+    pads = [(missing // 2, missing - missing // 2) for missing, _ in extra]
+    if any(missing for missing, _ in extra):
+        image = np.pad(image, (*pads, (0, 0)), mode="symmetric")
+    seeded = {"seed": word} if name in _TAKES_SEED else {}
+    with rng.fenced(word):
+        spoiled: npt.NDArray[np.uint8] = library.corrupt(np.ascontiguousarray(image), severity, name, **seeded)
+    (top, _), (left, _) = pads
+    return spoiled[top : top + height, left : left + width]
+
+
+def _library() -> Any:
+    try:
+        import imagecorruptions
+    except ImportError:
+        raise DataError("attribute noise on images needs imagecorruptions-imaug: pip install 'gcfl[corruptions]'") from None
+    return imagecorruptions
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    _library()
+    return version("imagecorruptions-imaug")
+
+
+def _range(x: npt.NDArray[Any]) -> tuple[float, float]:
+    """The values of black and white: 0 and 255 for bytes that use them, else 0 (or the smallest) and the largest of the data."""
+    high = float(x.max())
+    low = min(0.0, float(x.min())) if x.dtype.kind == "f" else 0.0
+    if x.dtype == np.uint8 and high > 127:
+        high = 255.0
+    return low, high if high > low else low + 1
+
+
+def _tables(x: npt.NDArray[Any], rows: IntArray, names: list[str], seeds: IntArray, severity: int) -> npt.NDArray[Any]:
+    """Rows of a table (n, d), spoiled.
+
+    missing   round(severity / 10 · d) values, at least one, are lost, and filled with the column's mean, as an importer would
+    scale     as many values are off by a factor of ten, either way, as in a wrong unit
+    gaussian  every value gets N(0, (0.4 · severity · the column's standard deviation)²)
+    """
+    values = x.astype(np.float64)
+    mean, deviation = values.mean(axis=0), values.std(axis=0)
+    spoiled = values[rows]
+    hit = max(1, round(severity / 10 * x.shape[1]))
+    for row, name, word in zip(spoiled, names, seeds, strict=True):
+        _spoil(row, name, np.random.Generator(np.random.Philox(int(word))), hit, mean, 0.4 * severity * deviation)
+    if x.dtype.kind in "iu":
+        limits = np.iinfo(x.dtype)
+        spoiled = np.clip(np.round(spoiled), limits.min, limits.max)
+    return spoiled.astype(x.dtype)
+
+
+def _spoil(row: FloatArray, name: str, draw: np.random.Generator, hit: int, mean: FloatArray, spread: FloatArray) -> None:
+    if name == "gaussian":
+        row += draw.normal(size=len(row)) * spread
+        return
+    places = draw.permutation(len(row))[:hit]
+    if name == "missing":
+        row[places] = mean[places]
+    else:
+        row[places] *= 10.0 ** draw.choice([-1, 1], size=hit)

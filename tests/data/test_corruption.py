@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+import imagecorruptions
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import gcfl
+from gcfl import rng
+from gcfl.data import DataOptions, arrays, build, corruption, read
+from gcfl.data.corruption import NINE, corrupt, image_of
+from gcfl.errors import ConfigError, DataError, GcflError
+
+WORD = 20_231_117
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("GCFL_DATA_HOME", str(tmp_path / "home"))
+
+
+def picture(channels, side, seed=0):
+    """Something smooth with an edge in it, so that no corruption leaves it as it is."""
+    across, down = np.meshgrid(np.linspace(0, 1, side), np.linspace(0, 1, side))
+    planes = [100 + 80 * np.sin(5 * across + shade) * np.cos(4 * down) + 60 * (across > down) for shade in range(channels)]
+    speckle = rng.stream(seed, "speckle").integers(-6, 7, (channels, side, side))
+    return np.clip(np.stack(planes) + speckle, 0, 255).astype(np.uint8)
+
+
+@pytest.mark.parametrize("name", NINE)
+def test_each_of_the_nine_is_the_librarys_own_for_the_same_draw(name):
+    image = picture(3, 40)
+    seeded = {"seed": WORD} if name == "impulse_noise" else {}
+    with rng.fenced(WORD):
+        expected = imagecorruptions.corrupt(image.transpose(1, 2, 0).copy(), 5, name, **seeded).transpose(2, 0, 1)
+    ours = image_of(image, name, 5, WORD)
+    assert np.array_equal(ours, expected)
+    assert not np.array_equal(ours, image)
+    if name not in ("brightness", "pixelate", "jpeg_compression"):  # those draw nothing
+        assert not np.array_equal(ours, image_of(image, name, 5, WORD + 1))
+
+
+@pytest.mark.parametrize("name", [*NINE, *corruption._OTHERS])
+@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 8, 8), (3, 32, 48), (2, 33, 20)])
+def test_any_size_and_number_of_channels(name, shape):
+    image = picture(shape[0], max(shape[1:]))[:, : shape[1], : shape[2]]
+    before = np.random.get_state()[1].copy()  # noqa: NPY002
+    first, second = (image_of(image, name, 5, WORD) for _ in range(2))
+    assert np.array_equal(before, np.random.get_state()[1])  # noqa: NPY002
+    assert first.shape == shape
+    assert first.dtype == np.uint8
+    assert np.array_equal(first, second)
+    assert not np.array_equal(first, image)
+
+
+def test_a_grey_image_is_the_green_channel_of_what_the_library_makes_of_it():
+    image = picture(1, 64)
+    with rng.fenced(WORD):
+        expected = imagecorruptions.corrupt(np.stack([image[0]] * 3, axis=-1), 3, "frost")[..., 1]
+    assert np.array_equal(image_of(image, "frost", 3, WORD)[0], expected)
+
+
+def test_what_a_sample_becomes_depends_on_its_row_alone():
+    x = np.stack([picture(3, 32, seed) for seed in range(20)])
+    everything = corrupt(x, np.arange(20), None, 5, 7)
+    some = np.array([3, 11, 17])
+    assert np.array_equal(corrupt(x, some, None, 5, 7), everything[some])
+    assert not np.array_equal(corrupt(x, some, None, 5, 8), everything[some])
+    assert not np.array_equal(corrupt(x, some, None, 5, 7, "test"), everything[some])
+
+
+def test_made_once_then_read(monkeypatch):
+    x = np.stack([picture(3, 32, seed) for seed in range(6)])
+    first = corrupt(x, np.arange(6), ["fog"], 5, 0)
+
+    def never(*_, **__):
+        raise AssertionError("made again")
+
+    monkeypatch.setattr(corruption, "image_of", never)
+    assert np.array_equal(corrupt(x, np.arange(6), ["fog"], 5, 0), first)
+    changed = x.copy()
+    changed[2, 0, 0, 0] ^= 1
+    for again in ((x, ["fog"], 4, 0), (x, ["frost"], 5, 0), (x, ["fog"], 5, 1), (changed, ["fog"], 5, 0)):
+        with pytest.raises(AssertionError, match="made again"):
+            corrupt(again[0], np.arange(6), *again[1:])
+
+
+def test_a_damaged_cache_is_made_anew(tmp_path):
+    x = np.stack([picture(1, 28, seed) for seed in range(4)])
+    first = np.array(corrupt(x, np.arange(4), None, 5, 0))
+    (file,) = (tmp_path / "home" / "cache").iterdir()
+    file.write_bytes(file.read_bytes()[:100])
+    assert np.array_equal(corrupt(x, np.arange(4), None, 5, 0), first)
+
+
+def test_images_that_are_not_bytes_keep_their_type_and_range():
+    bytes_ = np.stack([picture(3, 32, seed) for seed in range(3)])
+    floats = (bytes_ / 255).astype(np.float32)
+    rows = np.arange(3)
+    spoiled = corrupt(floats, rows, ["gaussian_noise"], 5, 0)
+    assert spoiled.dtype == np.float32
+    assert spoiled.min() >= 0
+    assert spoiled.max() <= floats.max()
+    assert np.abs(spoiled - floats).mean() > 0.1
+    sixteen = (bytes_ // 16).astype(np.uint8)  # like scikit-learn's digits: 0 to 16
+    assert corrupt(sixteen, rows, ["brightness"], 5, 0).max() <= sixteen.max()
+
+
+def test_tables_by_their_definition():
+    x = rng.stream(0, "x").normal(5, [1, 2, 4, 8, 3, 3, 3, 3, 3, 3], (5000, 10)).astype(np.float32)
+    rows = np.arange(0, 5000, 2)
+    mean, deviation = x.mean(axis=0), x.std(axis=0)
+    missing = corrupt(x, rows, ["missing"], 3, 0)
+    hit = missing != x[rows]
+    assert (hit.sum(axis=1) == 3).all()
+    assert np.allclose(missing[hit], np.broadcast_to(mean, missing.shape)[hit], rtol=1e-5)
+    assert hit.mean(axis=0).min() > 0.25
+    scaled = corrupt(x, rows, ["scale"], 5, 0)
+    factors = scaled / x[rows]
+    assert np.isin(np.round(np.log10(factors), 3), [-1, 0, 1]).all()
+    assert (np.abs(np.log10(factors)) > 0.5).sum(axis=1).tolist() == [5] * len(rows)
+    noisy = corrupt(x, rows, ["gaussian"], 2, 0)
+    assert np.allclose((noisy - x[rows]).std(axis=0) / deviation, 0.8, rtol=0.08)
+    assert {a.dtype for a in (missing, scaled, noisy)} == {np.dtype(np.float32)}
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 2**32), st.floats(0, 0.9), st.permutations(["uniform", "pair", "attribute"]), st.integers(1, 3))
+def test_several_kinds_share_the_noise_evenly(seed, noise, order, kinds):
+    names = order[:kinds]
+    options = DataOptions(source="blobs", samples=300, clients=4, noise=noise, noise_kind=names)
+    source = read(options, seed)
+    federation = build(source, options, seed)
+    for client in range(4):
+        shard = federation.clients.shard(client)
+        counts = [int(federation.truth.hit_by(name)[shard.ids].sum()) for name in names]
+        assert sum(counts) == round(noise * len(shard))
+        assert counts == sorted(counts, reverse=True)
+        assert counts[0] - counts[-1] <= 1
+        labels, inputs = shard.y.numpy() != source.y[shard.ids], (shard.x.numpy() != source.x[shard.ids]).any(axis=1)
+        spoiled = federation.truth.hit_by("attribute")[shard.ids]
+        assert np.array_equal(inputs, spoiled)
+        assert np.array_equal(labels | inputs, federation.truth.noisy[shard.ids])
+        assert not (labels & inputs).any()
+    assert np.array_equal(federation.validation.x.numpy(), source.x[federation.validation.ids])
+    assert np.array_equal(federation.test.y.numpy(), source.y[federation.test.ids])
+
+
+def test_open_set_and_attribute_noise_together():
+    options = DataOptions(clients=4, noise=0.4, noise_kind=["open", "attribute"])
+    source = read(options, 0)
+    federation = build(source, options, 0)
+    assert len(federation.classes) == 8  # half of the noise: 20% of ten classes
+    kept = np.array(federation.classes)
+    for client in range(4):
+        shard = federation.clients.shard(client)
+        outside = ~np.isin(source.y[shard.ids], kept)
+        assert np.array_equal(federation.truth.hit_by("open")[shard.ids], outside)
+        assert int(federation.truth.hit_by("attribute")[shard.ids].sum()) == round(0.2 * len(shard))
+    with pytest.raises(DataError, match="that no other noise has hit"):
+        build(source, options.model_copy(update={"noise": 0.95, "partition": "shards", "clients": 10, "classes_per_client": 1}), 0)
+
+
+@pytest.mark.parametrize("kind", ["uniform", "attribute", ["pair", "attribute"]])
+def test_server_and_test_are_noisy_where_asked(kind):
+    clean = DataOptions(clients=4, noise=0.2, noise_kind=kind, validation=100, test=200)
+    asked = clean.model_copy(update={"validation_noise": 0.3, "test_noise": 0.5})
+    source = read(clean, 0)
+    before, after = build(source, clean, 0), build(source, asked, 0)
+    for name, rate in (("validation", 0.3), ("test", 0.5)):
+        one, other = getattr(before, name), getattr(after, name)
+        assert np.array_equal(one.x.numpy(), source.x[one.ids])
+        assert np.array_equal(one.y.numpy(), source.y[one.ids])
+        changed = (one.y != other.y) | (one.x != other.x).flatten(1).any(dim=1)
+        assert int(changed.sum()) == round(rate * len(one))
+    assert np.array_equal(after.clients.shard(0).y, before.clients.shard(0).y)
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "message"),
+    [
+        ({"noise_kind": "attribute", "corruptions": ["fogg"]}, ConfigError, "'fogg', which is none for images.*fog"),
+        ({"noise_kind": "attribute", "source": "blobs", "corruptions": ["fog"]}, ConfigError, "'fog', which is none for tables"),
+        ({"corruptions": ["fog"]}, ConfigError, "no effect without"),
+        ({"noise_kind": ["open", "given"]}, ConfigError, "cannot be combined"),
+        ({"noise_kind": "open", "noise": 0.2, "test_noise": 0.1}, ConfigError, "data.test_noise cannot be had"),
+    ],
+)
+def test_what_does_not_fit_is_refused(options, kind, message):
+    options = DataOptions(**options)
+    with pytest.raises(kind, match=message):
+        build(read(options, 0), options, 0)
+
+
+@pytest.mark.parametrize("kinds", [[], ["pair", "pair"], ["uniform", "sideways"]])
+def test_lists_of_kinds_are_checked(kinds):
+    with pytest.raises(GcflError, match="noise_kind"):
+        gcfl.run("fedavg", noise_kind=kinds)
+
+
+def test_odd_shapes_are_refused():
+    source = arrays((np.zeros((40, 2, 5), dtype=np.float32), np.arange(40) % 2))
+    options = DataOptions(noise_kind="attribute", noise=0.2, clients=2)
+    with pytest.raises(DataError, match="tables .* and images"):
+        build(source, options, 0)
+
+
+def test_without_the_extra_the_message_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "imagecorruptions", None)
+    options = DataOptions(noise_kind="attribute", noise=0.2, clients=2)
+    with pytest.raises(DataError, match=r"pip install 'gcfl\[corruptions\]'"):
+        build(read(options, 0), options, 0)
