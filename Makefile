@@ -27,6 +27,7 @@ lint: $(VENV)/.dev
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/population.py
 	$(BIN)/python benchmarks/selection.py
+	$(BIN)/python benchmarks/attribute_noise.py
 
 docs: $(VENV)/.docs
 	$(BIN)/mkdocs build --strict

@@ -11,10 +11,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["GcflError", "Result", "__version__", "load", "resume", "run"]
+__all__ = ["GcflError", "Result", "__version__", "from_huggingface", "load", "resume", "run"]
 
 if TYPE_CHECKING:
     from gcfl.api import Result, load, resume, run
+    from gcfl.data import from_huggingface
     from gcfl.errors import GcflError
 
 
@@ -24,6 +25,10 @@ def __getattr__(name: str) -> Any:
         from gcfl.errors import GcflError
 
         return GcflError
+    if name == "from_huggingface":
+        from gcfl.data import from_huggingface
+
+        return from_huggingface
     if name in __all__:
         from gcfl import api
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gcfl import experiment as config
-from gcfl.data import Source, arrays
+from gcfl.data import Source, arrays, from_huggingface, is_huggingface
 from gcfl.engine import RunFolder, drive, one_thread
 from gcfl.environment import describe
 from gcfl.errors import ConfigError, Interrupted, RunError
@@ -57,6 +57,11 @@ class Result:
     def coresets(self) -> dict[int, dict[int, Coreset]]:
         """By round, then client: which samples (rows of the data) were chosen, and their weights."""
         return self._files.read_coresets()
+
+    @cached_property
+    def clients(self) -> list[dict[str, Any]]:
+        """Each client's name and how many samples it holds."""
+        return self._files.read_clients()
 
     @property
     def cost(self) -> dict[str, Any]:
@@ -111,7 +116,8 @@ def run(
 ) -> Result:
     """Train, and return the result; the same call again continues or returns what is there.
 
-    data: a name of `gcfl list data`, or arrays (x, y). validation and test: arrays (x, y) of their own, or how much of
+    data: a name of `gcfl list data`, a path, arrays (x, y), a torch Dataset or a Hugging Face one. validation and test:
+    arrays (x, y) or a torch Dataset of their own, or how much of
     data to cut off for them. model: a name of `gcfl list models`, a torch module, or a class or function that makes
     one (called under the run's seed). Either may also be a table of its settings. Other settings go by their short
     names (clients=10, noise=0.4, budget=0.1, rounds=50, seed=0, workers=2) or as tables (train={"lr": 0.05},
@@ -146,7 +152,11 @@ def _take_data(explicit: dict[str, Any], data: Any, validation: Any, test: Any, 
     own = {"validation": validation, "test": test}
     pairs: dict[str, Any] = {name: value for name, value in own.items() if not (value is None or isinstance(value, int | float))}
     explicit.update({f"data.{name}": value for name, value in own.items() if value is not None and name not in pairs})
+    if is_huggingface(data):
+        data = from_huggingface(data)
     if isinstance(data, Source):
+        if pairs or classes is not None:
+            raise ConfigError(f"{data.name} brings its own sets and classes: validation and test can only be sizes")
         explicit["data.source"] = data.name
         return data
     if data is None or isinstance(data, str | Mapping):
@@ -234,7 +244,7 @@ def execute(
 def _train(prepared: Prepared, folder: RunFolder, on_start: OnStart | None, on_round: OnRound | None) -> None:
     experiment = prepared.experiment
     if not folder.config.exists():
-        folder.create(experiment.to_toml(), describe(experiment.engine.device, experiment.engine.workers))
+        folder.create(experiment.to_toml(), describe(experiment.engine.device, experiment.engine.workers), prepared.holdings)
     transport = prepared.transport()
     try:
         if on_start is not None:

@@ -6,12 +6,12 @@ import argparse
 import io
 import os
 import sys
-import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-from gcfl import __version__
-from gcfl.errors import ConfigError, GcflError, Interrupted, did_you_mean
+from gcfl import __version__, cli_data
+from gcfl.arguments import settings_of
+from gcfl.errors import ConfigError, GcflError, Interrupted
 
 if TYPE_CHECKING:
     from gcfl.api import Result
@@ -86,6 +86,7 @@ def _parser() -> argparse.ArgumentParser:
 
     listing = verbs.add_parser("list", help="what there is: methods, data, models, settings", parents=[common], allow_abbrev=False)
     listing.add_argument("what", choices=["methods", "data", "models", "settings"])
+    cli_data.add_verb(verbs, common, _Parser)
     return parser
 
 
@@ -100,9 +101,11 @@ def main(arguments: list[str] | None = None) -> int:
         if options.verb is None:
             _parser().print_help()
             return 0
-        if rest and options.verb != "run":
+        if rest and options.verb not in ("run", "data"):
             raise ConfigError(f"gcfl {options.verb} does not take {rest[0]}")
-        verb = {"run": _run, "resume": _resume, "show": _show, "demo": _demo, "list": _list}[options.verb]
+        verb = {"run": _run, "resume": _resume, "show": _show, "demo": _demo, "list": _list, "data": cli_data.run_verb}[
+            options.verb
+        ]
         verb(options, rest)
     except Interrupted as stop:
         print(stop, file=sys.stderr)
@@ -121,62 +124,13 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def overrides(rest: list[str]) -> tuple[list[str], dict[str, tuple[str, Any]]]:
-    """What stands alone, and the settings: ['my.toml', '--train.lr', '0.1'] to (['my.toml'], {'train.lr': ('--train.lr', 0.1)}).
-
-    Values are read as in TOML, else as text.
-    """
-    from gcfl.experiment import SHORT, every_setting, suggestion
-
-    known = every_setting()
-    alone: list[str] = []
-    found: dict[str, tuple[str, Any]] = {}
-    words = iter(rest)
-    for word in words:
-        if not word.startswith("--"):
-            alone.append(word)
-            continue
-        flag, has_value, text = word.partition("=")
-        name = flag[2:].replace("-", "_")
-        name = SHORT.get(name, name)
-        if name not in known:
-            short = did_you_mean(name, [*SHORT, "out", "fresh", "quiet", "debug"])
-            raise ConfigError(f"unknown option {flag}{short if 'did you mean' in short else suggestion(name)}")
-        if not has_value:
-            following = next(words, None)
-            if following is None or (following.startswith("--") and not following[2:3].isdigit()):
-                raise ConfigError(f"{flag} needs a value")
-            text = following
-        if name in found:
-            raise ConfigError(f"{flag} is given twice")
-        found[name] = (flag, _value(text))
-    return alone, found
-
-
-def _value(text: str) -> Any:
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
-
-
 def _run(options: argparse.Namespace, rest: list[str]) -> None:
-    from gcfl import experiment as config
     from gcfl.api import execute, warn_unused
     from gcfl.prepare import Given
     from gcfl.report.progress import Progress
 
-    files, explicit = overrides(rest)
-    if len(files) > 1:
-        raise ConfigError(f"unexpected argument {files[1]!r}: one configuration file, and settings as --name value")
-    path = Path(files[0]) if files else None
-    settings = config.read_toml(path) if path else {}
-    origin = dict.fromkeys(config.dotted(settings), f"in {path}")
-    for name, (flag, value) in explicit.items():
-        config.assign(settings, name, value)
-        origin[name] = flag
+    built, unused, explicit = settings_of(rest)
     with Progress(options.quiet) as progress:
-        built, unused = config.build(settings, origin)
         warn_unused(built, [name for name in unused if name in explicit])
         result = execute(built, Given(), Path(options.out), options.fresh, progress.start, progress.round)
     _print_result(result, options.quiet, progress.started, " (--fresh starts again)")
@@ -230,6 +184,9 @@ def _list(options: argparse.Namespace, _: list[str]) -> None:
 
     for name, line in listing(options.what):
         print(f"{name:<26} {line}")
+
+
+_VERBS = {"run": _run, "resume": _resume, "show": _show, "demo": _demo, "list": _list, "data": cli_data.run_verb}
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -82,6 +83,12 @@ class Prepared:
         )
 
     @property
+    def holdings(self) -> dict[str, Any]:
+        """Who the clients are, and how much they hold."""
+        clients = self.federation.clients
+        return {"names": clients.names, "sizes": clients.partition.sizes.tolist()}
+
+    @property
     def observer(self) -> Observer:
         return Observer(self.federation.truth, self.federation.clients.source_rows)
 
@@ -89,8 +96,7 @@ class Prepared:
 def prepare(experiment: Experiment, given: Given) -> Prepared:
     """Read, cut, deal, flip, build the network, and check that they fit together."""
     _check_device(experiment.engine.device)
-    source = _source(experiment, given)
-    federation = data.build(source, experiment.data, experiment.seed)
+    source, federation = federate(experiment, given)
     cohort = resolve_size(experiment.cohort, len(federation.clients))
     if cohort > len(federation.clients):
         raise ConfigError(f"cohort is {cohort}, but there are only {len(federation.clients)} clients (data.clients)")
@@ -124,10 +130,16 @@ def prepare(experiment: Experiment, given: Given) -> Prepared:
     return Prepared(_settled(experiment, source, given, digests), federation, method, setting)
 
 
+def federate(experiment: Experiment, given: Given) -> tuple[Source, Federation]:
+    """The data alone: what it came from, and who got what of it."""
+    source = _source(experiment, given)
+    return source, data.build(source, experiment.data, experiment.seed)
+
+
 def _settled(experiment: Experiment, source: Source, given: Given, digests: dict[str, str]) -> Experiment:
     """With the digests of what was given, and with whole paths, so that a run can be resumed from any folder."""
     paths = [name for name in ("owners", "noise_file") if getattr(experiment.data, name) is not None]
-    if source.own and given.source is None:
+    if source.own and given.source is None and not data.on_the_hub(experiment.data.source):
         paths.append("source")
     whole = {name: str(Path(getattr(experiment.data, name)).expanduser().absolute()) for name in paths}
     return experiment.model_copy(update={"given": digests, "data": experiment.data.model_copy(update=whole)})

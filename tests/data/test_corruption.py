@@ -202,7 +202,7 @@ def test_lists_of_kinds_are_checked(kinds):
 def test_odd_shapes_are_refused():
     source = arrays((np.zeros((40, 2, 5), dtype=np.float32), np.arange(40) % 2))
     options = DataOptions(noise_kind="attribute", noise=0.2, clients=2)
-    with pytest.raises(DataError, match="tables .* and images"):
+    with pytest.raises(DataError, match=r"tables .* and images"):
         build(source, options, 0)
 
 

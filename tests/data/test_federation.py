@@ -124,8 +124,11 @@ def test_no_function_reads_global_random_state(monkeypatch):
     for name in ("rand", "randn", "randperm", "randint"):
         monkeypatch.setattr(torch, name, poisoned)
     for name in ("digits", "blobs"):
-        options = DataOptions(source=name, clients=4, noise=0.4, samples=400)
-        build(read(options, 1), options, 1)
+        for partition in ("dirichlet", "iid", "shards", "quantity"):
+            for kind in ("uniform", "pair", "open", "attribute") if name == "blobs" else ("uniform", "pair", "open"):
+                sizes = {"clients": 4, "noise": 0.4, "samples": 400, "classes_per_client": 3}
+                options = DataOptions(source=name, partition=partition, noise_kind=kind, **sizes)
+                build(read(options, 1), options, 1)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.int32, np.uint8, np.bool_])

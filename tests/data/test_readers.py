@@ -313,6 +313,13 @@ def test_npz(tmp_path):
         source(tmp_path / "n.npz")
 
 
+def test_a_class_with_one_sample_is_told(tmp_path, caplog):
+    write_csv(tmp_path / "t.csv")
+    (tmp_path / "t.csv").write_text((tmp_path / "t.csv").read_text() + "1,2,perhaps\n")
+    assert source(tmp_path / "t.csv").classes == ("no", "perhaps", "yes")
+    assert "t has a single sample of class perhaps: it cannot be learnt and tested both" in caplog.text
+
+
 # ---- as a user
 
 
@@ -329,6 +336,8 @@ def test_own_files_in_one_command(tmp_path, home, monkeypatch):
     assert names[0].startswith("patients.csv-logistic-gcfl-seed0-")
     assert names[1].startswith("photos-cnn-gcfl-seed0-")
     result = gcfl.load(tmp_path / "runs" / names[0])
+    assert [client["name"] for client in result.clients] == ["0", "1", "2"]
+    assert sum(client["samples"] for client in result.clients) == 80 - 20 - 12
     assert set(result.predict(np.zeros((4, 2)))) <= {"yes", "no"}
     assert result.rounds[0]["coreset"]["clean_share"] is None
     # A run can be resumed from anywhere, and notices when its file has changed.

@@ -53,7 +53,8 @@ FAILPOINTS = [
     "checkpoint.middle:3",
     "checkpoint.rename:2",
     "checkpoint.after:4",
-    "write.after:7",  # the model, before the summary
+    "write.after:7",  # the last manifest, before older files are forgotten
+    "write.after:8",  # the model, before the summary
 ]
 
 

@@ -5,6 +5,7 @@ from gcfl.data.arrays import arrays
 from gcfl.data.federation import ClientData, Federation, build
 from gcfl.data.noise import Truth
 from gcfl.data.options import DataOptions
+from gcfl.data.readers.huggingface import from_huggingface, is_huggingface, on_the_hub
 from gcfl.data.source import Source, subset
 from gcfl.data.sources import SOURCES, read
 
@@ -17,6 +18,9 @@ __all__ = [
     "Truth",
     "arrays",
     "build",
+    "from_huggingface",
+    "is_huggingface",
+    "on_the_hub",
     "read",
     "side_files",
     "subset",

@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch.utils.data
 
 from gcfl.data.source import Source
 from gcfl.errors import DataError
 
 Pair = tuple[Any, Any]
+_BLOCK = 4096
 
 
 def arrays(
@@ -19,9 +21,12 @@ def arrays(
 ) -> Source:
     """A source from arrays: (x, y), and optionally the server's clean (x, y) and a test (x, y).
 
-    x is (n, features) or (n, channels, height, width), of any number type; y holds whole numbers or names.
-    The classes are those given, else the sorted labels of y.
+    x is (n, features) or (n, channels, height, width), of any number type; y holds whole numbers or names. Each pair may
+    also be a torch Dataset of samples (x, label), which is read once from beginning to end. The classes are those given,
+    else those that the Dataset names, else the sorted labels of y.
     """
+    if classes is None and isinstance(data, torch.utils.data.Dataset):
+        classes = getattr(data, "classes", None)
     pairs = {"data": _pair("data", data)}
     for name, pair in (("validation", validation), ("test", test)):
         if pair is not None:
@@ -47,6 +52,8 @@ def arrays(
 
 
 def _pair(name: str, pair: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    if isinstance(pair, torch.utils.data.Dataset):
+        pair = _collect(name, pair)
     if not isinstance(pair, tuple | list) or len(pair) != 2:
         raise DataError(f"{name} must be a pair (x, y) of arrays, got {type(pair).__name__}")
     x, y = (_array(f"{part} of {name}", value) for part, value in zip("xy", pair, strict=True))
@@ -65,13 +72,49 @@ def _pair(name: str, pair: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     if len(x) == 0:
         raise DataError(f"{name} is empty")
     if x.dtype.kind == "f":
-        bad = ~np.isfinite(x.reshape(len(x), -1)).all(axis=1)
+        # A block of rows at a time: x may be a file larger than memory.
+        blocks = [x[start : start + _BLOCK] for start in range(0, len(x), _BLOCK)]
+        bad = np.concatenate([~np.isfinite(block.reshape(len(block), -1)).all(axis=1) for block in blocks])
         if bad.any():
             raise DataError(f"x of {name} has NaN or infinite values in {int(bad.sum())} samples, first in row {int(bad.argmax())}")
         x = x.astype(np.float32, copy=False)
     elif x.dtype != np.uint8:
         x = x.astype(np.float32)
     return x, y
+
+
+def _collect(name: str, dataset: Any) -> Pair:
+    """All samples of a torch Dataset, stacked."""
+    if isinstance(dataset, torch.utils.data.IterableDataset) or not hasattr(dataset, "__len__"):
+        raise DataError(f"{name} must be a Dataset with a length; collect the samples of a stream into arrays first")
+    xs: list[npt.NDArray[Any]] = []
+    ys: list[Any] = []
+    for place in range(len(dataset)):
+        sample = dataset[place]
+        if not isinstance(sample, tuple | list) or len(sample) != 2:
+            raise DataError(f"sample {place} of {name} must be a pair (x, label), got {type(sample).__name__}")
+        x = _sample(sample[0])
+        if xs and (x.shape, x.dtype) != (xs[0].shape, xs[0].dtype):
+            raise DataError(
+                f"sample {place} of {name} is {x.dtype} of shape {x.shape}, but the first is {xs[0].dtype} of shape {xs[0].shape}; "
+                "all must be alike (resize images in the Dataset's transform)"
+            )
+        xs.append(x)
+        ys.append(sample[1].item() if hasattr(sample[1], "item") else sample[1])
+    if not xs:
+        raise DataError(f"{name} is empty")
+    names = getattr(dataset, "classes", None)
+    if names is not None and all(isinstance(label, int) and 0 <= label < len(names) for label in ys):
+        ys = [names[label] for label in ys]
+    return np.stack(xs), np.asarray(ys)
+
+
+def _sample(value: Any) -> npt.NDArray[Any]:
+    """A tensor or an array as it is; a Pillow image as (channels, height, width)."""
+    array = _array("x", value)
+    if hasattr(value, "getbands"):
+        return array[None] if array.ndim == 2 else array.transpose(2, 0, 1)
+    return array
 
 
 def _labels(y: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -22,7 +22,7 @@ from gcfl.errors import ConfigError, DataError, did_you_mean
 from gcfl.files import open_npy, write_npy
 from gcfl.types import FloatArray, IntArray
 
-log = logging.getLogger("gcfl")
+log = logging.getLogger("gcfl.data")
 
 NINE = (
     "gaussian_noise",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 from gcfl import rng
 from gcfl.data.home import data_home
 from gcfl.data.options import DataOptions
-from gcfl.data.readers import cifar, idx, images, leaf, tables
+from gcfl.data.readers import cifar, huggingface, idx, images, leaf, tables
 from gcfl.data.source import Source, subset
 from gcfl.errors import DataError, did_you_mean
 
@@ -53,6 +54,8 @@ def _blobs(_: Path, options: DataOptions, seed: int) -> Source:
 
 _FASHION = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
 
+log = logging.getLogger("gcfl.data")
+
 SOURCES: dict[str, Named] = {
     "digits": Named("scikit-learn's 1,797 handwritten digits, 8 x 8 grey, 10 classes", _digits),
     "blobs": Named("ten Gaussian blobs in R^10, standard deviations 1 to 8, as in the paper's motivating experiment", _blobs),
@@ -89,19 +92,29 @@ def read(options: DataOptions, seed: int) -> Source:
         path = named.find()
         if path is None:
             raise DataError(
-                f"{name} is not there: none of {', '.join(named.places)} lies in {data_home()}; put one of them there, or say "
-                "with GCFL_DATA_HOME where it is"
+                f"{name} is not there: none of {', '.join(named.places)} lies in {data_home()}. `gcfl data fetch {name}` gets it; "
+                "or put one of them there, or say with GCFL_DATA_HOME where it is"
             )
         return subset(named.read(path, options, seed), None if name == "blobs" else options.samples, seed)
+    if huggingface.on_the_hub(name):
+        return subset(huggingface.read_hub(name, options.label, options.group, options.image_size), options.samples, seed)
     path = Path(name).expanduser()
     if not path.exists():
         raise DataError(f"data.source {name!r} is neither a path that exists nor a name{did_you_mean(name, SOURCES)}")
-    return subset(replace(_from_path(path, options), own=True), options.samples, seed)
+    source = replace(_from_path(path, options), own=True)
+    lonely = [str(source.classes[label]) for label in np.flatnonzero(np.bincount(source.y) == 1)]
+    if lonely:
+        log.warning("%s has a single sample of class %s: it cannot be learnt and tested both", source.name, ", ".join(lonely))
+    return subset(source, options.samples, seed)
 
 
 def _from_path(path: Path, options: DataOptions) -> Source:
     if path.suffix.lower() in tables.ENDINGS:
         return tables.read(path, options.label, options.group)
+    if tables.holds_arrays(path):
+        return tables.read_arrays(path)
+    if huggingface.holds(path):
+        return huggingface.read_folder(path, options.label, options.group, options.image_size)
     kind = cifar.holds(path)
     if kind is not None:
         return cifar.read(path, kind)
@@ -112,6 +125,6 @@ def _from_path(path: Path, options: DataOptions) -> Source:
     if images.holds(path):
         return images.read(path, options.image_size)
     raise DataError(
-        f"{path} is no data that gcfl can read: a folder per class of images, a CSV, parquet or npz file, IDX files, LEAF json, "
-        "or CIFAR"
+        f"{path} is no data that gcfl can read: a folder per class of images, a CSV, parquet or npz file, a folder of x.npy and "
+        "y.npy, IDX files, LEAF json, CIFAR, or a Hugging Face dataset (a folder from save_to_disk, or hf:owner/name)"
     )

@@ -53,6 +53,10 @@ class Checkpoint:
         live = [server, *sorted(set(self._holder.values()))]
         self._digests = {name: self._digests[name] for name in live}
         write_json(self._manifest, {"round": state.round, "files": self._digests})
+        self._forget()
+
+    def _forget(self) -> None:
+        """Remove what the manifest does not name: outdated files, or those that a kill left behind."""
         for path in self._folder.iterdir():
             if path.name not in self._digests and path != self._manifest:
                 path.unlink()
@@ -81,6 +85,7 @@ class Checkpoint:
         if state is None:
             raise RunError(f"{self._manifest} names no server state")
         self._digests = files
+        self._forget()
         return state, memory
 
     def _write(self, name: str, groups: Groups) -> None:

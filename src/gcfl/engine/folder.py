@@ -2,6 +2,7 @@
 
 config.toml        the resolved configuration
 environment.json   versions and hardware
+clients.json       names (where the data has them) and sizes
 rounds.jsonl       one line per round
 coresets/          round-000010.safetensors: who chose which samples in that round
 checkpoint/        what the next round needs
@@ -21,7 +22,7 @@ import torch
 
 from gcfl.codec import decode, encode
 from gcfl.errors import RunError
-from gcfl.files import append_line, locked, read_lines, write_atomic, write_json
+from gcfl.files import append_line, locked, read_json, read_lines, write_atomic, write_json
 from gcfl.types import Coreset, Groups, RoundRecord
 
 
@@ -32,6 +33,7 @@ class RunFolder:
         self.path = path
         self.config = path / "config.toml"
         self.environment = path / "environment.json"
+        self.clients = path / "clients.json"
         self.rounds = path / "rounds.jsonl"
         self.coresets = path / "coresets"
         self.checkpoint = path / "checkpoint"
@@ -52,10 +54,11 @@ class RunFolder:
     def finished(self) -> bool:
         return self.summary.exists()
 
-    def create(self, config: str, environment: Mapping[str, Any]) -> None:
+    def create(self, config: str, environment: Mapping[str, Any], clients: Mapping[str, Any] | None = None) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
         self.coresets.mkdir(exist_ok=True)
         write_json(self.environment, environment)
+        write_json(self.clients, clients or {})
         write_atomic(self.config, config.encode())
 
     def set_aside(self) -> None:
@@ -70,6 +73,12 @@ class RunFolder:
 
     def add_round(self, record: Mapping[str, Any]) -> None:
         append_line(self.rounds, record)
+
+    def read_clients(self) -> list[dict[str, Any]]:
+        """Name and samples of each client."""
+        held = read_json(self.clients)
+        names = held.get("names") or [str(client) for client in range(len(held["sizes"]))]
+        return [{"name": name, "samples": size} for name, size in zip(names, held["sizes"], strict=True)]
 
     def records(self) -> list[dict[str, Any]]:
         """The rounds so far, each with every entry of `RoundRecord`."""

@@ -17,8 +17,9 @@ def listing(what: str) -> list[tuple[str, str]]:
     if what == "data":
         there = {True: "", False: " (not in the data home)"}
         return [(name, f"{named.summary}{there[named.find() is not None]}") for name, named in SOURCES.items()] + [
-            ("PATH", "your own files: a folder per class of images, CSV, parquet, npz, IDX, LEAF json, CIFAR"),
-            ("arrays", "your own: gcfl.run(data=(x, y), validation=(x, y), ...) from Python"),
+            ("PATH", "your own files: a folder per class of images, CSV, parquet, npz, npy, IDX, LEAF json, CIFAR, save_to_disk"),
+            ("hf:owner/name", "a dataset on the Hugging Face hub"),
+            ("arrays", "your own: gcfl.run(data=(x, y), validation=(x, y), ...) from Python; also a torch Dataset"),
         ]
     if what == "models":
         return [(name, _first_line(maker)) for name, maker in MODELS.items()] + [

@@ -33,12 +33,15 @@ class Progress:
 
     def __enter__(self) -> Progress:
         logging.getLogger("gcfl").addHandler(self._handler)
+        if not self._quiet:
+            logging.getLogger("gcfl.data").setLevel(logging.INFO)  # long reading, decoding, corrupting
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
         if self._bar is not None:
             self._bar.stop()
         logging.getLogger("gcfl").removeHandler(self._handler)
+        logging.getLogger("gcfl.data").setLevel(logging.NOTSET)
 
     def start(self, experiment: Experiment, folder: RunFolder, done: int) -> None:
         self.started = True
@@ -80,11 +83,12 @@ class Progress:
 
 
 class _Warnings(logging.Handler):
-    """The package's warnings, one line each, not torn by the bar."""
+    """The package's warnings and what it says of long work on data, one line each, not torn by the bar."""
 
     def __init__(self, console: Console) -> None:
-        super().__init__(logging.WARNING)
+        super().__init__(logging.INFO)
         self._console = console
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._console.print(escape(f"warning: {record.getMessage()}"), soft_wrap=True)
+        kind = "warning: " if record.levelno >= logging.WARNING else ""
+        self._console.print(escape(f"{kind}{record.getMessage()}"), soft_wrap=True)

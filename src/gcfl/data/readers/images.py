@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import logging
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +15,11 @@ import numpy.typing as npt
 from gcfl.data.home import cache_folder
 from gcfl.data.source import Source
 from gcfl.errors import DataError
-from gcfl.files import write_npz
+from gcfl.files import new_npy, open_npy
 
+log = logging.getLogger("gcfl.data")
+
+_SAY_EVERY_SECONDS = 5.0
 _ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif")
 
 
@@ -52,31 +58,50 @@ def _cached(path: Path, files: list[Path], size: int) -> npt.NDArray[np.uint8]:
     for file in files:
         facts = file.stat()
         sha.update(f"{file.relative_to(path)}|{facts.st_size}|{facts.st_mtime_ns}".encode())
-    cache = cache_folder() / f"images-{sha.hexdigest()[:16]}.npz"
-    if cache.exists():
-        with np.load(cache, allow_pickle=False) as held:
-            stored: npt.NDArray[np.uint8] = held["x"]
+    return cached(sha.hexdigest()[:16], files, lambda file: _decode(file, size), size)
+
+
+def cached(key: str, items: Sequence[Any], decode: Callable[[Any], npt.NDArray[np.uint8]], size: int) -> npt.NDArray[np.uint8]:
+    """Images (n, 3, size, size) in a file of the cache that is mapped and not read, decoded into it at the first time."""
+    cache = cache_folder() / f"images-{key}.npy"
+    stored = open_npy(cache)
+    if stored is not None:
         return stored
-    x = np.stack([_decode(file, size) for file in files])
-    write_npz(cache, x=x)
-    return x
+    said = time.monotonic()
+    with new_npy(cache, (len(items), 3, size, size), np.uint8) as x:
+        for place, item in enumerate(items):
+            x[place] = decode(item)
+            if time.monotonic() - said > _SAY_EVERY_SECONDS:
+                said = time.monotonic()
+                log.info("reading images: %d of %d", place + 1, len(items))
+    made = open_npy(cache)
+    if made is None:
+        raise DataError(f"{cache} was written and cannot be read again: is the disk full?")
+    return made
 
 
 def _decode(file: Path, size: int) -> npt.NDArray[np.uint8]:
-    from PIL import Image, ImageOps
+    from PIL import Image
 
     try:
         with Image.open(file) as opened:
-            image: Any = ImageOps.exif_transpose(opened)
-            if image.mode.startswith("I") or image.mode == "F":  # 16 bits and more: to the range of 8
-                values = np.asarray(image, dtype=np.float64)
-                top = 65535.0 if values.max() > 255 else 255.0
-                image = Image.fromarray(np.clip(values / top * 255, 0, 255).round().astype(np.uint8))
-            if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
-                image = image.convert("RGBA")
-                white = Image.new("RGBA", image.size, "white")
-                image = Image.alpha_composite(white, image)
-            fitted = ImageOps.fit(image.convert("RGB"), (size, size), Image.Resampling.BILINEAR)
-            return np.asarray(fitted, dtype=np.uint8).transpose(2, 0, 1)
+            return fit(opened, size)
     except (OSError, SyntaxError, ValueError) as error:  # Pillow raises all three for broken files
         raise DataError(f"{file} cannot be read as an image ({error})") from None
+
+
+def fit(image: Any, size: int) -> npt.NDArray[np.uint8]:
+    """A Pillow image of any mode as (3, size, size)."""
+    from PIL import Image, ImageOps
+
+    image = ImageOps.exif_transpose(image)
+    if image.mode.startswith("I") or image.mode == "F":  # 16 bits and more: to the range of 8
+        values = np.asarray(image, dtype=np.float64)
+        top = 65535.0 if values.max() > 255 else 255.0
+        image = Image.fromarray(np.clip(values / top * 255, 0, 255).round().astype(np.uint8))
+    if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
+        image = image.convert("RGBA")
+        white = Image.new("RGBA", image.size, "white")
+        image = Image.alpha_composite(white, image)
+    fitted = ImageOps.fit(image.convert("RGB"), (size, size), Image.Resampling.BILINEAR)
+    return np.asarray(fitted, dtype=np.uint8).transpose(2, 0, 1)

@@ -1,4 +1,4 @@
-"""Tables and arrays in files: CSV, parquet, npz."""
+"""Tables and arrays in files: CSV, parquet, npz, and folders of npy, which are mapped and not read."""
 
 from __future__ import annotations
 
@@ -95,6 +95,25 @@ def _npz(path: Path) -> Source:
         raise DataError(f"{path} is not an npz file of plain arrays ({error})") from None
     if not {"x", "y"} <= held.keys():
         raise DataError(f"{path} needs arrays x and y, has {', '.join(sorted(held))}")
+    return _held(path, held)
+
+
+def holds_arrays(path: Path) -> bool:
+    return path.is_dir() and (path / "x.npy").exists() and (path / "y.npy").exists()
+
+
+def read_arrays(path: Path) -> Source:
+    """The same names as in an npz, a file each. x stays on disk until somebody takes samples of it."""
+    held = {}
+    for file in sorted(path.glob("*.npy")):
+        try:
+            held[file.stem] = np.load(file, mmap_mode="c", allow_pickle=False)
+        except (ValueError, OSError, EOFError) as error:
+            raise DataError(f"{file} is not a whole npy file of plain numbers ({error})") from None
+    return _held(path, held)
+
+
+def _held(path: Path, held: dict[str, npt.NDArray[Any]]) -> Source:
     pairs = {
         part: (held[f"x_{part}"], held[f"y_{part}"])
         for part in ("validation", "test")

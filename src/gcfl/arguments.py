@@ -1,0 +1,68 @@
+"""Settings from the command line: [CONFIG.toml] [--name value ...]."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gcfl.errors import ConfigError, did_you_mean
+
+if TYPE_CHECKING:
+    from gcfl.experiment import Experiment
+
+
+def overrides(rest: list[str]) -> tuple[list[str], dict[str, tuple[str, Any]]]:
+    """What stands alone, and the settings: ['my.toml', '--train.lr', '0.1'] to (['my.toml'], {'train.lr': ('--train.lr', 0.1)}).
+
+    Values are read as in TOML, else as text.
+    """
+    from gcfl.experiment import SHORT, every_setting, suggestion
+
+    known = every_setting()
+    alone: list[str] = []
+    found: dict[str, tuple[str, Any]] = {}
+    words = iter(rest)
+    for word in words:
+        if not word.startswith("--"):
+            alone.append(word)
+            continue
+        flag, has_value, text = word.partition("=")
+        name = flag[2:].replace("-", "_")
+        name = SHORT.get(name, name)
+        if name not in known:
+            short = did_you_mean(name, [*SHORT, "out", "fresh", "quiet", "debug"])
+            raise ConfigError(f"unknown option {flag}{short if 'did you mean' in short else suggestion(name)}")
+        if not has_value:
+            following = next(words, None)
+            if following is None or (following.startswith("--") and not following[2:3].isdigit()):
+                raise ConfigError(f"{flag} needs a value")
+            text = following
+        if name in found:
+            raise ConfigError(f"{flag} is given twice")
+        found[name] = (flag, _value(text))
+    return alone, found
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def settings_of(rest: list[str]) -> tuple[Experiment, list[str], list[str]]:
+    """The experiment of [CONFIG.toml] [--name value ...], the settings that its method ignores, and those of the command line."""
+    from gcfl import experiment as config
+
+    files, explicit = overrides(rest)
+    if len(files) > 1:
+        raise ConfigError(f"unexpected argument {files[1]!r}: one configuration file, and settings as --name value")
+    path = Path(files[0]) if files else None
+    settings = config.read_toml(path) if path else {}
+    origin = dict.fromkeys(config.dotted(settings), f"in {path}")
+    for name, (flag, value) in explicit.items():
+        config.assign(settings, name, value)
+        origin[name] = flag
+    built, unused = config.build(settings, origin)
+    return built, unused, list(explicit)

@@ -1,0 +1,97 @@
+"""`gcfl data`: what is there, fetch what is not, look at a federation before training on it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from gcfl.arguments import settings_of
+from gcfl.errors import ConfigError
+
+_DESCRIBE = """\
+Build the federation of a configuration and look at it: who holds what, how much of it is noisy. Writes clients.png (classes by
+clients), noise.png and samples.png. Takes the same settings as gcfl run, for example:
+  gcfl data describe --data cifar10 --noise 0.4 --data.noise_kind attribute
+"""
+
+
+def add_verb(verbs: Any, common: argparse.ArgumentParser, kind: type[argparse.ArgumentParser]) -> None:
+    data = verbs.add_parser("data", help="list, fetch or look at data: gcfl data list|fetch|describe", parents=[common])
+    actions = data.add_subparsers(dest="action", metavar="ACTION", parser_class=kind, required=True)
+    actions.add_parser("list", help="which sets are there, and which are missing", parents=[common])
+    fetch = actions.add_parser("fetch", help="download sets from their publishers", parents=[common])
+    fetch.add_argument("names", metavar="NAME", nargs="+")
+    describe = actions.add_parser(
+        "describe",
+        help="who holds what, and how noisy it is",
+        usage="gcfl data describe [CONFIG.toml] [--key value ...] [--out DIR]",
+        description=_DESCRIBE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        parents=[common],
+        allow_abbrev=False,
+    )
+    describe.add_argument("--out", type=Path, default=Path("data-look"), help="where the pictures go (data-look)")
+
+
+def run_verb(options: argparse.Namespace, rest: list[str]) -> None:
+    if rest and options.action != "describe":
+        raise ConfigError(f"gcfl data {options.action} does not take {rest[0]}")
+    {"list": _list, "fetch": _fetch, "describe": _describe}[options.action](options, rest)
+
+
+def _list(_: argparse.Namespace, __: list[str]) -> None:
+    from gcfl.data import SOURCES
+    from gcfl.data.fetch import BY_HAND, PUBLISHED
+    from gcfl.data.home import data_home
+    from gcfl.report.terminal import human
+
+    print(f"data home: {data_home()} (GCFL_DATA_HOME changes it)")
+    for name, named in SOURCES.items():
+        if not named.places:
+            state = "there    comes with gcfl"
+        elif (path := named.find()) is not None:
+            state = f"there    {path}"
+        elif name in BY_HAND:
+            state = f"missing  gcfl data fetch {name} says how to make it"
+        else:
+            state = f"missing  gcfl data fetch {name} ({human(sum(remote.size for remote in PUBLISHED[name]))})"
+        print(f"{name:<14} {state}")
+    cache = data_home() / "cache"
+    kept = sum(file.stat().st_size for file in cache.iterdir()) if cache.is_dir() else 0
+    if kept:
+        print(f"decoded and corrupted images kept in {cache}: {human(kept)}; safe to delete")
+
+
+def _fetch(options: argparse.Namespace, _: list[str]) -> None:
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    from gcfl.data.fetch import fetch
+
+    console = Console(file=sys.stderr)
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    for name in options.names:
+        with Progress(*columns, console=console, disable=options.quiet or not console.is_terminal) as bar:
+            tasks: dict[str, Any] = {}
+
+            def on_bytes(file: str, done: int, total: int, bar: Progress = bar, tasks: dict[str, Any] = tasks) -> None:
+                if file not in tasks:
+                    tasks[file] = bar.add_task(file, total=total)
+                bar.update(tasks[file], completed=done)
+
+            where = fetch(name, on_bytes)
+        print(f"{name}: {where}")
+
+
+def _describe(options: argparse.Namespace, rest: list[str]) -> None:
+    from rich.console import Console
+
+    from gcfl.report.describe import describe
+    from gcfl.report.progress import Progress
+
+    built, _, _ = settings_of(rest)
+    with Progress(options.quiet):
+        for file in describe(built, options.out, Console(highlight=False, quiet=options.quiet)):
+            print(file)

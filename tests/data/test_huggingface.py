@@ -1,0 +1,205 @@
+"""Hugging Face datasets and torch Datasets: the same samples whichever way they come."""
+
+from __future__ import annotations
+
+import sys
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import gcfl
+from gcfl.data import DataOptions, arrays, build, read
+from gcfl.data.samples import mapped
+from gcfl.errors import ConfigError, DataError
+
+datasets.disable_progress_bars()
+NAMES = ["ash", "birch", "Ärger mit Eiche"]
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("GCFL_DATA_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def pictures(count=30, side=20, seed=0):
+    draw = np.random.default_rng(seed)
+    return [Image.fromarray(draw.integers(0, 255, (side, side, 3)).astype(np.uint8)) for _ in range(count)]
+
+
+def dataset(count=30, seed=0):
+    columns = {
+        "image": pictures(count, seed=seed),
+        "label": [i % 3 for i in range(count)],
+        "site": [f"s{i % 4}" for i in range(count)],
+    }
+    features = datasets.Features(
+        {"image": datasets.Image(), "label": datasets.ClassLabel(names=NAMES), "site": datasets.Value("string")}
+    )
+    return datasets.Dataset.from_dict(columns, features=features)
+
+
+def test_a_saved_folder_with_images(tmp_path, home):
+    held = datasets.DatasetDict({"train": dataset(), "test": dataset(12, 1)})
+    held.save_to_disk(tmp_path / "trees")
+    options = DataOptions(source=str(tmp_path / "trees"), image_size=16, group="site", partition="groups", clients=4, min_size=1)
+    source = read(options, 0)
+    assert source.x.shape == (30, 3, 16, 16)
+    assert source.x.dtype == np.uint8
+    assert source.classes == tuple(NAMES)
+    assert source.y.tolist() == [i % 3 for i in range(30)]
+    assert len(source.test[1]) == 12
+    assert source.validation_from_test
+    assert source.groups.tolist() == [f"s{i % 4}" for i in range(30)]
+    expected = np.asarray(pictures()[7].resize((16, 16), Image.Resampling.BILINEAR)).transpose(2, 0, 1)
+    assert np.array_equal(source.x[7], expected)
+    assert len(list((home / "cache").glob("images-*.npy"))) == 2
+    again = read(options, 0)
+    assert np.array_equal(again.x, source.x)
+    federation = build(source, options.model_copy(update={"validation": 6}), 0)
+    assert len(federation.clients) == 4
+
+
+def test_the_object_itself_and_its_columns_of_numbers(tmp_path):
+    draw = np.random.default_rng(0)
+    x, y = draw.normal(size=(60, 2)).astype(np.float32), draw.integers(0, 3, 60)
+    held = datasets.Dataset.from_dict({"height": x[:, 0], "width": x[:, 1], "label": y})
+    source = gcfl.from_huggingface(held)
+    assert np.array_equal(source.x, x)
+    assert np.array_equal(np.array(source.classes)[source.y], y)
+    vectors = gcfl.from_huggingface(datasets.Dataset.from_dict({"embedding": x.tolist(), "species": y}), label="species")
+    assert np.array_equal(vectors.x, x)
+    result = gcfl.run("fedavg", held, "logistic", clients=2, rounds=1, out=tmp_path)
+    assert len(result.rounds) == 1
+
+
+def test_a_name_on_the_hub(monkeypatch, tmp_path):
+    asked = []
+
+    def load(name, configuration):
+        asked.append((name, configuration))
+        return datasets.DatasetDict({"train": dataset(90)})
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    settings = {"clients": 3, "rounds": 1, "model": "mlp", "out": tmp_path}
+    result = gcfl.run("gcfl", "hf:someone/trees", **settings)
+    assert result.config["data"]["source"] == "hf:someone/trees"
+    assert gcfl.resume(result.folder).finished
+    read(DataOptions(source="hf:someone/trees:small"), 0)
+    assert asked[0] == ("someone/trees", None)
+    assert asked[-1] == ("someone/trees", "small")
+
+    def refuse(*_):
+        raise ConnectionError("Couldn't reach the Hub")
+
+    monkeypatch.setattr(datasets, "load_dataset", refuse)
+    with pytest.raises(DataError, match=r"hf:a/b cannot be had from the Hugging Face hub: .*Couldn't reach"):
+        read(DataOptions(source="hf:a/b"), 0)
+
+
+def test_bad_datasets_get_their_sentence(tmp_path, monkeypatch):
+    held = dataset()
+    with pytest.raises(DataError, match=r"no column 'labl'; did you mean label.*data.label"):
+        gcfl.from_huggingface(held, label="labl")
+    with pytest.raises(DataError, match="no column 'town'"):
+        gcfl.from_huggingface(held, group="town")
+    with pytest.raises(DataError, match="splits left, right, and none of them is 'train'"):
+        gcfl.from_huggingface(datasets.DatasetDict({"left": held, "right": held}))
+    with pytest.raises(DataError, match="neither images nor numbers"):
+        gcfl.from_huggingface(datasets.Dataset.from_dict({"text": ["a", "b"], "label": [0, 1]}))
+    with pytest.raises(DataError, match="several columns of images"):
+        gcfl.from_huggingface(
+            datasets.concatenate_datasets([held, held.select_columns("image").rename_column("image", "second")], axis=1)
+        )
+    with pytest.raises(DataError, match="without a label"):
+        gcfl.from_huggingface(held.map(lambda row: {**row, "label": -1}))
+    with pytest.raises(DataError, match="streamed"):
+        gcfl.from_huggingface(held.to_iterable_dataset())
+    broken = held.cast_column("image", datasets.Image(decode=False)).map(lambda _: {"image": {"bytes": b"no", "path": None}})
+    with pytest.raises(DataError, match="row 0: the image cannot be read"):
+        gcfl.from_huggingface(broken.cast_column("image", datasets.Image()))
+    held.save_to_disk(tmp_path / "cut")
+    next((tmp_path / "cut").glob("*.arrow")).unlink()
+    with pytest.raises(DataError, match="not a whole folder of save_to_disk"):
+        read(DataOptions(source=str(tmp_path / "cut")), 0)
+    with pytest.raises(ConfigError, match="brings its own sets"):
+        gcfl.run("fedavg", held, validation=(np.zeros((2, 3)), [0, 1]))
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(DataError, match=r"gcfl\[huggingface\]"):
+        read(DataOptions(source="hf:a/b"), 0)
+
+
+class Photos(torch.utils.data.Dataset):
+    """As users write them: a transform inside, a label as a number, and names for the numbers."""
+
+    classes = ("cat", "dog")
+
+    def __init__(self, images):
+        self.images = images
+
+    def __len__(self):
+        return len(self.images)
+
+    def __getitem__(self, place):
+        return self.images[place], torch.tensor(place % 2)
+
+
+def test_a_torch_dataset():
+    images = pictures(12)
+    source = arrays(Photos(images), test=Photos(images[:4]))
+    assert source.x.shape == (12, 3, 20, 20)
+    assert source.x.dtype == np.uint8
+    assert source.classes == ("cat", "dog")
+    assert source.y.tolist() == [0, 1] * 6
+    assert np.array_equal(source.test[0], source.x[:4])
+    x, y = torch.randn(8, 5, generator=torch.Generator().manual_seed(0)), torch.arange(8) % 3
+    tensors = arrays(torch.utils.data.TensorDataset(x, y))
+    assert np.array_equal(tensors.x, x.numpy())
+    assert tensors.classes == (0, 1, 2)
+    assert arrays(Photos([image.convert("L") for image in images])).x.shape == (12, 1, 20, 20)
+
+
+def test_bad_torch_datasets_get_their_sentence():
+    images = pictures(4)
+    with pytest.raises(DataError, match=r"sample 3 of data is uint8 of shape \(3, 9, 9\), but the first is"):
+        arrays(Photos([*images[:3], images[3].resize((9, 9))]))
+    with pytest.raises(DataError, match="data is empty"):
+        arrays(Photos([]))
+
+    class Stream(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            yield from ()
+
+    with pytest.raises(DataError, match="with a length"):
+        arrays(Stream())
+    with pytest.raises(DataError, match="sample 0 of test must be a pair"):
+        arrays(Photos(images), test=torch.utils.data.TensorDataset(torch.zeros(3, 2)))
+
+
+def test_a_folder_of_npy_is_mapped_and_gives_the_same_federation(tmp_path):
+    draw = np.random.default_rng(3)
+    x, y = draw.integers(0, 255, (200, 3, 12, 12)).astype(np.uint8), draw.integers(0, 4, 200)
+    folder = tmp_path / "big"
+    folder.mkdir()
+    np.save(folder / "x.npy", x)
+    np.save(folder / "y.npy", y)
+    options = DataOptions(source=str(folder), clients=5, noise=0.4, noise_kind=["uniform", "attribute"], min_size=5)
+    on_disk = read(options, 0)
+    assert mapped(on_disk.x)
+    assert not mapped(x)
+    federations = [build(source, options, 0) for source in (on_disk, arrays((x, y)))]
+    assert federations[0].clients.x.rows is not None
+    assert federations[1].clients.x.rows is None
+    for client in range(5):
+        first, second = (federation.clients.shard(client) for federation in federations)
+        assert torch.equal(first.x, second.x)
+        assert torch.equal(first.y, second.y)
+        assert (first.x.numpy() != x[first.ids]).any()
+    assert torch.equal(federations[0].test.x, federations[1].test.x)
+    assert np.array_equal(np.load(folder / "x.npy"), x), "the file was written to"
+    (folder / "y.npy").write_bytes(b"\x93NUMPY")
+    with pytest.raises(DataError, match="not a whole npy file"):
+        read(options, 0)

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from gcfl import experiment as config
+from gcfl.cli import main
+from gcfl.prepare import Given, federate
+from gcfl.report.describe import _counts, _sheet_rows
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("GCFL_DATA_HOME", str(tmp_path / "home"))
+
+
+def experiment(**data):
+    return config.build({"data": {"clients": 4, **data}})[0]
+
+
+def test_the_table_and_the_pictures(tmp_path, capsys):
+    arguments = [
+        "--noise",
+        "0.4",
+        "--clients",
+        "4",
+        "--data.noise_kind",
+        '["uniform", "attribute"]',
+        "--out",
+        str(tmp_path / "look"),
+    ]
+    assert main(["data", "describe", *arguments]) == 0
+    text = capsys.readouterr().out
+    assert "digits: 1,797 samples of shape 1 x 8 x 8" in text
+    assert "4 clients hold 1,347 samples" in text
+    assert "noise: 40." in text
+    for name in ("clients", "noise", "samples"):
+        pixels = np.asarray(Image.open(tmp_path / "look" / f"{name}.png").convert("L"))
+        assert pixels.shape[0] > 300
+        assert len(np.unique(pixels)) > 20, f"{name}.png is empty"
+    assert main(["data", "describe", "--data", "blobs", "--out", str(tmp_path / "table"), "--quiet"]) == 0
+    assert {file.name for file in (tmp_path / "table").iterdir()} == {"clients.png", "noise.png"}
+
+
+def test_counts_are_the_clients_own():
+    source, federation = federate(experiment(noise=0.3), Given())
+    table = _counts(federation)
+    noisy = _counts(federation, federation.truth.noisy)
+    for client in range(4):
+        shard = federation.clients.shard(client)
+        assert np.array_equal(table[client], np.bincount(shard.y, minlength=10))
+        wrong = shard.y.numpy()[shard.y.numpy() != source.y[shard.ids]]
+        assert np.array_equal(noisy[client], np.bincount(wrong, minlength=10))
+
+
+@pytest.mark.parametrize("kind", ["uniform", "attribute", "open"])
+def test_the_sheet_shows_what_it_says(kind):
+    source, federation = federate(experiment(noise=0.4, noise_kind=kind), Given())
+    rows = dict(_sheet_rows(source, federation, np.random.default_rng(0)))
+    assert set(rows) == {"clean", *(("before", "attribute") if kind == "attribute" else (kind,))}
+    if kind == "attribute":
+        for (before, caption), (after, same) in zip(rows["before"], rows["attribute"], strict=True):
+            assert caption == same
+            assert not np.array_equal(before, after)
+    else:
+        for _, caption in rows[kind]:
+            seen, really = (line.split(": ")[1] for line in caption.split("\n"))
+            assert seen != really
+
+
+def test_names_of_given_clients_are_shown(tmp_path, capsys):
+    names = np.array(["north", "Zürich [old]", "south"])[np.arange(1797) % 3]
+    (tmp_path / "owners.txt").write_text("\n".join(names), encoding="utf-8")
+    arguments = ["--data.partition", "given", "--data.owners", str(tmp_path / "owners.txt"), "--out", str(tmp_path / "look")]
+    assert main(["data", "describe", *arguments]) == 0
+    text = capsys.readouterr().out
+    assert "Zürich [old]" in text
+    assert "north" in text
+    assert "noise: 0.0%" in text
+
+
+def test_bad_settings_are_refused_before_work(capsys):
+    assert main(["data", "describe", "--noize", "0.4"]) == 2
+    assert "did you mean" in capsys.readouterr().err
+    assert main(["data", "list", "--noise", "0.4"]) == 2
+    assert main(["data", "fetch"]) == 2
