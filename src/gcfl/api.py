@@ -20,7 +20,7 @@ from gcfl.errors import ConfigError, Interrupted, RunError
 from gcfl.experiment import Experiment
 from gcfl.files import locked
 from gcfl.prepare import Given, ModelGiven, Prepared, prepare
-from gcfl.summary import summarise, total_cost
+from gcfl.summary import kept, summarise, total_cost
 from gcfl.trained import TrainedModel, parcel, unpack
 from gcfl.types import Coreset, RoundRecord
 
@@ -70,11 +70,11 @@ class Result:
 
     @property
     def accuracy(self) -> float:
-        """On the test set, at the last round that was evaluated."""
-        scored = self.curve
-        if not scored:
+        """On the test set: of the model that the run keeps, which is that of the last round that was evaluated unless server.keep
+        says otherwise."""
+        if not self.curve:
             raise RunError(f"{self.folder} has no evaluated round yet")
-        return scored[-1]
+        return float(kept(self.rounds, self.config["server"]["keep"])["accuracy"])
 
     @property
     def curve(self) -> list[float]:
@@ -249,13 +249,16 @@ def _train(prepared: Prepared, folder: RunFolder, on_start: OnStart | None, on_r
     try:
         if on_start is not None:
             on_start(experiment, folder, len(folder.records()))
+        rounds = prepared.rounds(transport)
         drive(
-            prepared.rounds(transport),
+            rounds,
             folder,
             prepared.observer,
             experiment.engine.checkpoint_every,
             on_round or (lambda _: None),
-            lambda state: folder.finish(*parcel(prepared, state.model), summarise(folder.records())),
+            lambda state: folder.finish(
+                *parcel(prepared, rounds.final(state)), summarise(folder.records(), experiment.server.keep)
+            ),
         )
     finally:
         transport.close()

@@ -114,7 +114,8 @@ def every_setting() -> dict[str, FieldInfo]:
     slots = Slots().items()
     for slot, section in SECTIONS.items():
         for part in (slots[slot], *(getattr(word, slot) for word in WORDS.values() if getattr(word, slot))):
-            found |= {f"{section}.{name}": field for name, field in part.model_fields.items()}
+            for name, field in part.model_fields.items():
+                found.setdefault(f"{section}.{name}", field)
     return found
 
 
@@ -146,8 +147,11 @@ def build(settings: Mapping[str, Any], origin: Mapping[str, str] | None = None) 
         raise ConfigError(f"method must be text, got {method!r} {where('method')}")
     unused: list[str] = []
     parts: dict[str, Options] = {}
-    for slot, part in parse(method).items().items():
+    slots = parse(method)
+    raw["train"] = {**slots.local.prefers, **raw["train"]}
+    for slot, part in slots.items().items():
         section = SECTIONS[slot]
+        raw[section] = {**slots.presets.get(section, {}), **raw[section]}
         known = known_options(slot)
         mine = {key: value for key, value in raw[section].items() if key in part.model_fields or key not in known}
         unused += [f"{section}.{key}" for key in raw[section] if key not in mine]

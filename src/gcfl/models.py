@@ -16,7 +16,7 @@ from torch import nn
 
 from gcfl import rng
 from gcfl.errors import ConfigError, ModelError, did_you_mean, one_line
-from gcfl.options import Options
+from gcfl.options import Count, Options
 
 
 def _widths(value: list[int]) -> list[int]:
@@ -34,6 +34,8 @@ class ModelOptions(Options):
     """mlp: widths of the hidden layers"""
     last_relu: bool = True
     """cnn: ReLU before the last layer (the authors' code has none)"""
+    projection: Count | None = None
+    """mlp, cnn: MOON's projection head before the last layer, two layers of which the last has this width"""
     head: str | None = None
     """name of the last linear layer, where it cannot be found"""
     buffers: Literal["average", "keep"] = "average"
@@ -52,7 +54,7 @@ def mlp(shape: tuple[int, ...], classes: int, options: ModelOptions) -> nn.Modul
     for hidden in options.hidden:
         layers += [nn.Linear(width, hidden), nn.ReLU()]
         width = hidden
-    return nn.Sequential(*layers, nn.Linear(width, classes))
+    return nn.Sequential(*layers, *_ending(width, classes, options))
 
 
 def cnn(shape: tuple[int, ...], classes: int, options: ModelOptions) -> nn.Module:
@@ -73,8 +75,15 @@ def cnn(shape: tuple[int, ...], classes: int, options: ModelOptions) -> nn.Modul
         nn.Flatten(),
         nn.Linear(64 * left[0] * left[1], 2048),
         *tail,
-        nn.Linear(2048, classes),
+        *_ending(2048, classes, options),
     )
+
+
+def _ending(width: int, classes: int, options: ModelOptions) -> list[nn.Module]:
+    """The last layer, behind a projection head where one is asked for."""
+    if options.projection is None:
+        return [nn.Linear(width, classes)]
+    return [nn.Linear(width, width), nn.ReLU(), nn.Linear(width, options.projection), nn.Linear(options.projection, classes)]
 
 
 MODELS: dict[str, Callable[[tuple[int, ...], int, ModelOptions], nn.Module]] = {"logistic": logistic, "mlp": mlp, "cnn": cnn}

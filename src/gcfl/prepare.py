@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -23,6 +24,7 @@ from gcfl.fingerprint import fingerprint
 from gcfl.methods import Method, Setting
 from gcfl.network import Network
 from gcfl.options import resolve_size
+from gcfl.types import Shard
 
 ModelGiven = nn.Module | Callable[[], nn.Module]
 
@@ -57,6 +59,7 @@ class Prepared:
     federation: Federation
     method: Method
     setting: Setting
+    held_out: Shard | None = None
 
     def transport(self) -> Transport:
         side = ClientSide(self.setting, self.method, self.federation.clients)
@@ -68,7 +71,7 @@ class Prepared:
 
     @property
     def cohort(self) -> int:
-        return resolve_size(self.experiment.cohort, len(self.federation.clients))
+        return 1 if self.method.pooled else resolve_size(self.experiment.cohort, len(self.federation.clients))
 
     def rounds(self, transport: Transport) -> Rounds:
         return Rounds(
@@ -80,6 +83,7 @@ class Prepared:
             cohort=self.cohort,
             transport=transport,
             evaluate_every=self.experiment.engine.evaluate_every,
+            held_out=self.held_out,
         )
 
     @property
@@ -101,10 +105,17 @@ def prepare(experiment: Experiment, given: Given) -> Prepared:
     if cohort > len(federation.clients):
         raise ConfigError(f"cohort is {cohort}, but there are only {len(federation.clients)} clients (data.clients)")
     method = experiment.assembled()
+    if experiment.train.augment != "none" and source.x.ndim != 4:
+        raise ConfigError(
+            f"train.augment is for images (n, channels, height, width), not for samples of shape {source.x.shape[1:]}"
+        )
+    federation, held_out = _hold_out(experiment, federation)
     for part in method.parts.values():
         part.check(federation.validation, federation.classes)
     if method.clean_only:
         federation = federation.clean_only()
+    if method.pooled:
+        federation = federation.pooled()
     module = given.module(experiment.seed)
     digests = {"data": source.digest()} if given.source else {"files": source.digest()} if source.own else {}
     if beside := data.side_files.digest(experiment.data):
@@ -127,13 +138,31 @@ def prepare(experiment: Experiment, given: Given) -> Prepared:
         keep_buffers=experiment.model.buffers == "keep",
     )
     setting = Setting(network, experiment.seed, experiment.rounds, experiment.train)
-    return Prepared(_settled(experiment, source, given, digests), federation, method, setting)
+    return Prepared(_settled(experiment, source, given, digests), federation, method, setting, held_out)
 
 
 def federate(experiment: Experiment, given: Given) -> tuple[Source, Federation]:
     """The data alone: what it came from, and who got what of it."""
     source = _source(experiment, given)
     return source, data.build(source, experiment.data, experiment.seed)
+
+
+def _hold_out(experiment: Experiment, federation: Federation) -> tuple[Federation, Shard | None]:
+    """A part of the server's set that nothing else sees, not even the normalisation."""
+    server = experiment.server
+    if not server.hold_out:
+        if server.keep == "best" or server.patience is not None:
+            wish = "server.keep = 'best'" if server.keep == "best" else "server.patience"
+            raise ConfigError(f"{wish} needs server.hold_out: a share of the server's clean set to judge by")
+        return federation, None
+    whole = federation.validation
+    size = resolve_size(float(server.hold_out), len(whole))
+    if size >= len(whole):
+        raise ConfigError(f"server.hold_out leaves nothing of the server's {len(whole)} clean samples")
+    order = rng.stream(experiment.seed, "hold-out").permutation(len(whole))
+    held, rest = (Shard(whole.x[rows], whole.y[rows], whole.ids[rows]) for rows in (np.sort(order[:size]), np.sort(order[size:])))
+    normaliser = data.statistics(rest.x) if experiment.data.normalise else None
+    return replace(federation, validation=rest, normaliser=normaliser), held
 
 
 def _settled(experiment: Experiment, source: Source, given: Given, digests: dict[str, str]) -> Experiment:

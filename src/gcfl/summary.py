@@ -27,14 +27,25 @@ def total_cost(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def summarise(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def kept(records: Sequence[Mapping[str, Any]], keep: str = "last") -> Mapping[str, Any]:
+    """The record of the model that the run leaves: the last one evaluated, or that with the lowest loss on what was held out."""
+    scored = [record for record in records if record["accuracy"] is not None]
+    if keep == "best":
+        scored = [record for record in scored if record["validation_loss"] is not None] or scored
+        return min(scored, key=lambda record: record["validation_loss"] or 0.0)
+    return scored[-1]
+
+
+def summarise(records: Sequence[Mapping[str, Any]], keep: str = "last") -> dict[str, Any]:
     """Final and best accuracy, the last clean share, what was left out, and the cost."""
     scored = [record for record in records if record["accuracy"] is not None]
+    final = kept(records, keep)
     best = max(scored, key=lambda record: record["accuracy"])
     return {
         "rounds": len(records),
-        "accuracy": scored[-1]["accuracy"],
-        "loss": scored[-1]["loss"],
+        "kept_round": final["round"],
+        "accuracy": final["accuracy"],
+        "loss": final["loss"],
         "best_accuracy": best["accuracy"],
         "best_round": best["round"],
         "clean_share": records[-1]["coreset"]["clean_share"],

@@ -23,11 +23,15 @@ FloatArray = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Shard:
-    """Samples that one party may see: x (n, ...), observed labels y (n,), ids (n,) = rows of the source. No truth in it."""
+    """Samples that one party may see: x (n, ...), observed labels y (n,), ids (n,) = rows of the source. No truth in it.
+
+    whole: how many samples a budget is a share of, where that is not n.
+    """
 
     x: Tensor
     y: Tensor
     ids: IntArray
+    whole: int | None = None
 
     def __len__(self) -> int:
         return int(self.y.shape[0])
@@ -82,6 +86,7 @@ class RoundRecord:
     accuracy: float | None
     loss: float | None
     per_class: list[float | None] | None
+    validation_loss: float | None
     samples: dict[str, int]
     steps: int
     bytes: dict[str, dict[str, int]]

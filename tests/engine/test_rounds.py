@@ -13,7 +13,8 @@ import gcfl
 from gcfl.engine import InProcess
 from gcfl.engine.client import ClientSide
 from gcfl.errors import RunError
-from gcfl.methods.average import Average, mean_delta
+from gcfl.methods.average import Average
+from gcfl.methods.replies import Replies, mean_delta
 from gcfl.types import Failure, Update
 from helpers import equal_trees, prepared, run, same_bits, tiny
 
@@ -147,7 +148,7 @@ def test_uniform_and_by_examples():
     name = ready.setting.network.trained[0]
     updates = [Update({name: update.delta["w"]}, {}, update.examples, {}) for update in updates]
     view = ServerView(ready.setting, 0, {name: torch.tensor([1.0])}, ready.federation.validation, (0, 1))
-    _, model = Average(rate=0.5).merge({}, view, dict(enumerate(updates)))
+    _, model = Average(rate=0.5).merge({}, view, Replies(dict(enumerate(updates))))
     assert model[name] == 3.5
 
 

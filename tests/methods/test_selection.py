@@ -13,6 +13,7 @@ from gcfl.methods import WORDS, parse
 from gcfl.methods.gradient_matching import GradientMatching
 from gcfl.methods.parts import ClientView, ServerView
 from gcfl.methods.random import Random
+from gcfl.methods.replies import Replies
 from gcfl.types import Shard
 from helpers import prepared, run, tiny
 
@@ -64,7 +65,7 @@ def test_a_lost_coreset_is_replaced_by_a_random_one_and_told():
     lost = selector.select(view_of(ready, round=1), None, {})
     assert len(lost.coreset) == len(chosen.coreset)
     assert int(lost.tells["round"]) == -1
-    state = selector.merge(selector.server_init({}), server_view(ready), {0: reply(lost)})
+    state = selector.merge(selector.server_init({}), server_view(ready), Replies({0: reply(lost)}))
     assert selector.announce(state, server_view(ready, clients=(0,))) == {0: {}}
 
 

@@ -2,6 +2,7 @@
 
 from gcfl.data import side_files
 from gcfl.data.arrays import arrays
+from gcfl.data.cut import statistics
 from gcfl.data.federation import ClientData, Federation, build
 from gcfl.data.noise import Truth
 from gcfl.data.options import DataOptions
@@ -23,5 +24,6 @@ __all__ = [
     "on_the_hub",
     "read",
     "side_files",
+    "statistics",
     "subset",
 ]

@@ -25,7 +25,7 @@ class ClientData:
     """What the clients hold: their samples alone, observed labels y (n,), index lists into both.
 
     No truth, and nothing of the server's. ids (n,): the row of the source that each sample came from. names: the
-    clients', where the data has them.
+    clients', where the data has them. whole: how many samples each held before some were taken away, which a budget is of.
     """
 
     x: Samples
@@ -33,13 +33,15 @@ class ClientData:
     ids: IntArray
     partition: Partition
     names: tuple[str, ...] | None = None
+    whole: IntArray | None = None
 
     def __len__(self) -> int:
         return len(self.partition)
 
     def shard(self, client: int) -> Shard:
         own = self.partition[client]
-        return Shard(self.x.take(own), self.y[torch.from_numpy(own)], self.ids[own])
+        whole = None if self.whole is None else int(self.whole[client])
+        return Shard(self.x.take(own), self.y[torch.from_numpy(own)], self.ids[own], whole)
 
     @property
     def source_rows(self) -> Partition:
@@ -70,7 +72,14 @@ class Federation:
                 f"client {int(kept.sizes.argmin())} has no clean sample left, so skyline cannot train there; "
                 "lower data.noise or raise data.min_size"
             )
-        return replace(self, clients=replace(self.clients, partition=kept))
+        whole = self.clients.partition.sizes if self.clients.whole is None else self.clients.whole
+        return replace(self, clients=replace(self.clients, partition=kept, whole=whole))
+
+    def pooled(self) -> Federation:
+        """The same samples in the hands of one client: what centralised training sees."""
+        order = self.clients.partition.order
+        together = Partition(order, np.array([0, len(order)]))
+        return replace(self, clients=replace(self.clients, partition=together, names=None, whole=None))
 
 
 def build(source: Source, options: DataOptions, seed: int) -> Federation:

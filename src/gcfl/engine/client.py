@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+import torch
+
 from gcfl.data import ClientData
 from gcfl.methods import ClientView, Method, Setting
 from gcfl.methods.parts import Meter
 from gcfl.methods.training import learning_rate, train
-from gcfl.types import Broadcast, Groups, Shard, Update
+from gcfl.types import Broadcast, Groups, Shard, Tree, Update
 
 
 @dataclass(frozen=True)
@@ -35,22 +37,27 @@ class ClientSide:
 def answer(setting: Setting, method: Method, client: int, shard: Shard, broadcast: Broadcast, remembered: Groups) -> Reply:
     """Select if asked to, train on the coreset, return delta = local - global."""
     network = setting.network
-    model = {name: tensor.to(network.device) for name, tensor in broadcast.model.items()}
+    model = _on(network.device, broadcast.model)
     view = ClientView(setting, broadcast.round, client, model, shard, Meter())
     clock = _Clock()
     selection = method.select.select(view, broadcast.payload.get("select"), remembered.get("select", {}))
     clock.lap("select")
     rule = method.local
-    fixed = rule.begin(view, broadcast.payload.get("local", {}), remembered.get("local", {}))
+    told, kept = (_on(network.device, group.get("local", {})) for group in (broadcast.payload, remembered))
+    fixed = rule.begin(model, told, kept)
     lr = learning_rate(setting.train, broadcast.round, setting.rounds)
-    trained = train(view, selection.coreset, rule, fixed, method.select.weighted, lr)
-    tells, remembers = rule.finish(view, trained.model, fixed, trained.steps, lr)
+    trained = train(view, selection.coreset, rule, fixed, method.select.weighted, lr, rule.start(model, kept))
+    tells, remembers = (_on(torch.device("cpu"), tree) for tree in rule.finish(trained.model, fixed, trained.steps, lr))
     delta = {name: (trained.model[name] - model[name]).cpu() for name in network.sent}
     clock.lap("train")
     meter = view.meter
     metrics = {"loss": trained.loss, "forward": meter.forward, "backward": meter.backward, "steps": meter.steps, **clock.laps}
     payload = {name: tree for name, tree in (("select", selection.tells), ("local", tells)) if tree}
     return Reply(Update(delta, payload, trained.examples, metrics), {"select": selection.remembers, "local": remembers})
+
+
+def _on(device: torch.device, tree: Tree) -> Tree:
+    return {name: tensor.to(device) for name, tensor in tree.items()}
 
 
 class _Clock:

@@ -70,17 +70,17 @@ def drive(
 
     with _Stop() as stop:
         try:
-            while state.round < rounds.setting.rounds:
+            while not rounds.over(state):
                 with stop.at_once():
                     played = rounds.play(state)
                 _write(folder, rounds.transport, observer, played)
                 state = played.state
-                if state.round - saved >= checkpoint_every or state.round == rounds.setting.rounds:
+                if state.round - saved >= checkpoint_every or rounds.over(state):
                     save(state)
                     saved = state.round
                 failpoints.reach("round.end")
                 on_round(played.record)
-                if state.round < rounds.setting.rounds:
+                if not rounds.over(state):
                     stop.here()
             finish(state)
         except KeyboardInterrupt:

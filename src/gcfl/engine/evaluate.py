@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -18,6 +19,20 @@ class Scores:
     accuracy: float
     loss: float | None
     per_class: list[float | None]
+
+
+def mean_scores(scores: list[Scores]) -> Scores:
+    """Of several models, the mean of each number that there is."""
+    if len(scores) == 1:
+        return scores[0]
+
+    def mean(values: Iterable[float | None]) -> float | None:
+        known = [value for value in values if value is not None]
+        return sum(known) / len(known) if known else None
+
+    accuracy = sum(score.accuracy for score in scores) / len(scores)
+    per_class = [mean(column) for column in zip(*(score.per_class for score in scores), strict=True)]
+    return Scores(accuracy, mean(score.loss for score in scores), per_class)
 
 
 def evaluate(network: Network, model: Tree, shard: Shard) -> Scores:

@@ -6,25 +6,24 @@ Nothing here knows a method by name, and nothing here writes a file.
 from __future__ import annotations
 
 import logging
-import time
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
-from gcfl import codec, rng
-from gcfl.engine.evaluate import Scores, evaluate
+from gcfl import rng
+from gcfl.engine.accounts import Times, mean_loss, total, traffic
+from gcfl.engine.evaluate import Scores, evaluate, mean_scores
 from gcfl.engine.transport import Answers, Transport
 from gcfl.errors import RunError
 from gcfl.methods import Method, ServerView, Setting
+from gcfl.methods.own import SERVER, own_update, tuned, warmed
+from gcfl.methods.replies import Replies, Stacked
 from gcfl.methods.training import learning_rate
 from gcfl.types import Broadcast, Failure, Groups, RoundRecord, Shard, Tree, Update
 
 log = logging.getLogger("gcfl")
-_METRIC_BYTES = 8  # a number in a message
+BEST = "best"  # the state's entry for the round with the lowest loss on what is held out
 
 
 @dataclass(frozen=True)
@@ -58,6 +57,7 @@ class Rounds:
     cohort: int
     transport: Transport
     evaluate_every: int = 1
+    held_out: Shard | None = None
 
     def begin(self) -> State:
         """The state before the first round: the network's own weights, each part's first state."""
@@ -79,29 +79,39 @@ class Rounds:
         Nothing outside the returned value changes, so a round that was interrupted can be played again; the caller
         commits the accepted clients' memory.
         """
-        times = _Times()
-        started = time.perf_counter()
-        view = ServerView(self.setting, state.round, state.model, self.validation, self.draw(state.round))
+        times, server = Times(), self.method.server
+        view = ServerView(self.setting, state.round, state.model, self.validation, self.draw(state.round), population=self.clients)
+        with times.of("train"):
+            view = replace(view, model=warmed(view, server))
         with times.of("select"):
             told = {name: part.announce(state.parts[name], view) for name, part in self.method.parts.items()}
         broadcasts = {
-            client: Broadcast(state.round, state.model, {name: per[client] for name, per in told.items() if client in per})
+            client: Broadcast(state.round, view.model, {name: per[client] for name, per in told.items() if client in per})
             for client in view.clients
         }
         answers = self.transport.exchange(broadcasts) if broadcasts else {}
-        replies, left_out = self._accept(state, answers)
+        replies, left_out = self._accept(view, answers)
         for client, reason in left_out.items():
             log.warning("round %d: client %d is left out: %s", state.round, client, reason)
+        with times.of("train"):
+            heard = replies.plus(SERVER, own_update(view)) if server.takes_part and view.clients else replies
         with times.of("aggregate" if view.clients else "train"):
-            after = self._merge(state, view, replies)
+            parts, model = self._merge(state, view, replies, heard)
+        with times.of("train"):
+            model = tuned(view, server, model)
+        self._check(view, model)
+        after, validation_loss = self._judge(State(state.round + 1, model, parts))
         with times.of("evaluate"):
-            scores = self._evaluate(after)
-        received = {client: answer for client, answer in answers.items() if isinstance(answer, Update)}  # left out or not, it cost
-        times.add_clients(received.values())
-        times.seconds["round"] = {"wall": time.perf_counter() - started}
+            scores = self._evaluate(after, view, replies)
+        # Left out or not, an answer cost.
+        received = (
+            answers
+            if isinstance(answers, Stacked)
+            else Replies({client: answer for client, answer in answers.items() if isinstance(answer, Update)})
+        )
         selected = tuple(client for client in replies if client in told["select"])
         coreset: dict[str, float | int | None] = {
-            "size": sum(reply.examples for reply in replies.values()),
+            "size": int(replies.examples.sum()),
             "selected": len(selected),
             "clean_share": None,
         }
@@ -110,34 +120,61 @@ class Rounds:
             cohort=len(view.clients),
             left_out={str(client): reason for client, reason in left_out.items()},
             lr=learning_rate(self.setting.train, state.round, self.setting.rounds),
-            train_loss=_mean_loss(replies),
+            train_loss=mean_loss(replies),
             accuracy=scores.accuracy if scores else None,
             loss=scores.loss if scores else None,
             per_class=scores.per_class if scores else None,
+            validation_loss=validation_loss,
             samples={
-                "forward": view.meter.forward + _total(received, "forward"),
-                "backward": view.meter.backward + _total(received, "backward"),
+                "forward": view.meter.forward + total(received, "forward"),
+                "backward": view.meter.backward + total(received, "backward"),
             },
-            steps=view.meter.steps + _total(received, "steps"),
-            bytes=_traffic(broadcasts, received),
+            steps=view.meter.steps + total(received, "steps"),
+            bytes=traffic(broadcasts, received),
             coreset=coreset,
-            time=times.seconds,
+            time=times.with_clients(received),
         )
         return Played(after, record, tuple(replies), selected)
 
-    def _accept(self, state: State, answers: Answers) -> tuple[dict[int, Update], dict[int, str]]:
-        replies: dict[int, Update] = {}
-        left_out: dict[int, str] = {}
-        for client, answer in answers.items():
-            wrong = answer.reason if isinstance(answer, Failure) else self._wrong(state.model, answer)
-            if wrong is None and isinstance(answer, Update):
-                replies[client] = answer
-            else:
-                left_out[client] = wrong or ""
-        if answers and not replies:
+    def over(self, state: State) -> bool:
+        """Whether the last round is played, or patience has run out."""
+        patience, best = self.method.server.patience, state.parts.get(BEST)
+        waited = patience is not None and best is not None and state.round - 1 - int(best["round"]) >= patience
+        return waited or state.round >= self.setting.rounds
+
+    def final(self, state: State) -> Tree:
+        """The model that a finished run leaves."""
+        best = state.parts.get(BEST, {})
+        kept = {name.removeprefix("model."): tensor for name, tensor in best.items() if name.startswith("model.")}
+        return kept or state.model
+
+    def _accept(self, view: ServerView, answers: Answers) -> tuple[Replies, dict[int, str]]:
+        if isinstance(answers, Stacked):
+            bad = {client: self._wrong(view.model, answers[client]) or "" for client in self._suspicious(answers)}
+            replies: Replies = answers.only(~np.isin(answers.clients, list(bad))) if bad else answers
+            left_out = bad
+        else:
+            valid: dict[int, Update] = {}
+            left_out = {}
+            for client, answer in answers.items():
+                wrong = answer.reason if isinstance(answer, Failure) else self._wrong(view.model, answer)
+                if wrong is None and isinstance(answer, Update):
+                    valid[client] = answer
+                else:
+                    left_out[client] = wrong or ""
+            replies = Replies(valid)
+        if len(answers) and not len(replies):
             client, reason = next(iter(left_out.items()))
-            raise RunError(f"round {state.round}: no client gave a valid update (client {client}: {reason})")
+            raise RunError(f"round {view.round}: no client gave a valid update (client {client}: {reason})")
         return replies, left_out
+
+    def _suspicious(self, answers: Stacked) -> list[int]:
+        """Clients with NaN or infinite values in what they sent."""
+        finite = np.ones(len(answers), dtype=bool)
+        for tree in (answers.delta, *answers.payload.values()):
+            for tensor in tree.values():
+                finite &= torch.isfinite(tensor.reshape(len(answers), -1)).all(dim=1).numpy()
+        return [int(client) for client in answers.clients[~finite]]
 
     def _wrong(self, model: Tree, update: Update) -> str | None:
         """Why an update cannot be used, or None."""
@@ -153,69 +190,39 @@ class Rounds:
                     return f"the {group} has NaN or infinite values in {name}"
         return None
 
-    def _merge(self, state: State, view: ServerView, replies: dict[int, Update]) -> State:
+    def _merge(self, state: State, view: ServerView, replies: Replies, heard: Replies) -> tuple[Groups, Tree]:
+        """Each part's state and the model, after the replies; `heard` are those and the server's own, where it takes part."""
         parts = dict(state.parts)
         if replies:
             parts["select"] = self.method.select.merge(parts["select"], view, replies)
             parts["local"] = self.method.local.merge(parts["local"], view, replies)
-        parts["server"], model = self.method.server.merge(parts["server"], view, replies)
+        parts["server"], model = self.method.server.merge(parts["server"], view, heard)
+        return parts, model
+
+    def _check(self, view: ServerView, model: Tree) -> None:
         broken = [name for name in self.setting.network.sent if not bool(torch.isfinite(model[name]).all())]
         if broken:
             raise RunError(
-                f"round {state.round}: the model has NaN or infinite values in {broken[0]}; lower train.lr or server.rate"
+                f"round {view.round}: the model has NaN or infinite values in {broken[0]}; lower train.lr or server.rate"
             )
-        return State(state.round + 1, model, parts)
 
-    def _evaluate(self, state: State) -> Scores | None:
-        last = state.round == self.setting.rounds
-        if last or state.round % self.evaluate_every == 0:
-            return evaluate(self.setting.network, state.model, self.test)
-        return None
+    def _judge(self, after: State) -> tuple[State, float | None]:
+        """The loss on what the server holds out, and the best round so far."""
+        if self.held_out is None:
+            return after, None
+        loss = evaluate(self.setting.network, after.model, self.held_out).loss
+        best = after.parts.get(BEST)
+        if loss is not None and (best is None or loss < float(best["loss"])):
+            best = {"loss": torch.tensor(loss, dtype=torch.float64), "round": torch.tensor(after.round - 1)}
+            if self.method.server.keep == "best":
+                best |= {f"model.{name}": tensor for name, tensor in after.model.items()}
+            after = replace(after, parts={**after.parts, BEST: best})
+        return after, loss
 
-
-class _Times:
-    """CPU-seconds and wall-clock seconds per kind of work."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, dict[str, float]] = {
-            kind: {"cpu": 0.0, "wall": 0.0} for kind in ("select", "train", "aggregate", "evaluate")
-        }
-
-    @contextmanager
-    def of(self, kind: str) -> Iterator[None]:
-        cpu, wall = time.thread_time(), time.perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds[kind]["cpu"] += time.thread_time() - cpu
-            self.seconds[kind]["wall"] += time.perf_counter() - wall
-
-    def add_clients(self, updates: Iterable[Update]) -> None:
-        for update in updates:
-            for kind in ("select", "train"):
-                for clock in ("cpu", "wall"):
-                    self.seconds[kind][clock] += update.metrics[f"{kind}_{clock}"]
-
-
-def _total(replies: Mapping[int, Update], metric: str) -> int:
-    return sum(int(reply.metrics[metric]) for reply in replies.values())
-
-
-def _mean_loss(replies: Mapping[int, Update]) -> float | None:
-    losses = np.array([reply.metrics["loss"] for reply in replies.values()])
-    losses = losses[np.isfinite(losses)]
-    return float(losses.mean()) if len(losses) else None
-
-
-def _traffic(broadcasts: Mapping[int, Broadcast], replies: Mapping[int, Update]) -> dict[str, dict[str, int]]:
-    """Bytes by direction and payload name, summed over clients."""
-    down: Counter[str] = Counter()
-    up: Counter[str] = Counter()
-    for broadcast in broadcasts.values():
-        down["model"] += codec.size(broadcast.model)
-        down.update({name: codec.size(tree) for name, tree in broadcast.payload.items() if tree})
-    for reply in replies.values():
-        up["model"] += codec.size(reply.delta)
-        up.update({name: codec.size(tree) for name, tree in reply.payload.items()})
-        up["metrics"] += _METRIC_BYTES * (len(reply.metrics) + 1)
-    return {"down": dict(down), "up": dict(up)}
+    def _evaluate(self, after: State, view: ServerView, replies: Replies) -> Scores | None:
+        is_best = int(after.parts[BEST]["round"]) == view.round if BEST in after.parts else False
+        wanted = is_best and self.method.server.keep == "best"
+        if not (wanted or self.over(after) or after.round % self.evaluate_every == 0):
+            return None
+        models = self.method.server.judged(view, after.model, replies)
+        return mean_scores([evaluate(self.setting.network, model, self.test) for model in models])

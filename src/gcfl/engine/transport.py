@@ -11,9 +11,10 @@ from typing import Protocol
 
 from gcfl.engine.client import ClientSide, Reply
 from gcfl.errors import one_line
+from gcfl.methods.replies import Stacked
 from gcfl.types import Broadcast, Coreset, Failure, Groups, Update
 
-Answers = dict[int, Update | Failure]
+Answers = dict[int, Update | Failure] | Stacked
 
 
 class Transport(Protocol):
@@ -86,7 +87,7 @@ class InProcess(ClientMemory):
         self._side = side
 
     def exchange(self, broadcasts: Mapping[int, Broadcast]) -> Answers:
-        answers: Answers = {}
+        answers: dict[int, Update | Failure] = {}
         for client in sorted(broadcasts):
             try:
                 reply = self._side.work(client, broadcasts[client], self.of(client))

@@ -63,7 +63,7 @@ class Workers(ClientMemory):
         waiting = sorted(broadcasts, key=lambda client: (self._sizes[client], client))
         idle = list(range(len(self._processes)))
         busy: dict[int, int] = {}
-        answers: Answers = {}
+        answers: dict[int, Update | Failure] = {}
         while waiting or busy:
             while waiting and idle:
                 worker, client = idle.pop(), waiting.pop()

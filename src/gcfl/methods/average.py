@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 from gcfl.methods.parts import ServerRule, ServerView
-from gcfl.types import Tree, Update
+from gcfl.methods.replies import Replies
+from gcfl.types import Tree
 
 
 class Average(ServerRule):
@@ -18,20 +18,8 @@ class Average(ServerRule):
     weighting: Literal["uniform", "examples"] = "uniform"
     """weigh clients equally, or by the samples they trained on"""
 
-    def merge(self, state: Tree, view: ServerView, replies: Mapping[int, Update]) -> tuple[Tree, Tree]:
-        return state, step(view, mean_delta(list(replies.values()), self.weighting == "examples"), self.rate)
-
-
-def mean_delta(updates: list[Update], by_examples: bool) -> Tree:
-    """The weighted mean of the deltas, summed in the order given; whole numbers are averaged in float64."""
-    shares = [float(update.examples) if by_examples else 1.0 for update in updates]
-    total = sum(shares)
-    mean: Tree = {}
-    for update, share in zip(updates, shares, strict=True):
-        for name, delta in update.delta.items():
-            part = delta if delta.is_floating_point() else delta.double()
-            mean[name] = mean[name].add_(part, alpha=share / total) if name in mean else part * (share / total)
-    return mean
+    def merge(self, state: Tree, view: ServerView, replies: Replies) -> tuple[Tree, Tree]:
+        return state, step(view, replies.mean(self.weighting == "examples"), self.rate)
 
 
 def step(view: ServerView, delta: Tree, rate: float) -> Tree:

@@ -1,17 +1,21 @@
 """Methods by name. A name is one or more words joined by '+'; each word fills slots, and the rest stays plain.
 
 fedavg = everything + plain + average        gcfl = gradient matching + plain + average
-fedavg+random, skyline+random, ...
+scaffold+gcfl, moon+random, skyline+random, fedavgm+gcfl, gcfl+finetune, ...
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from gcfl.errors import ConfigError, did_you_mean
+from gcfl.methods.adaptive import ServerAdam, ServerMomentum
+from gcfl.methods.alone import Alone, Separate
 from gcfl.methods.average import Average
+from gcfl.methods.contrastive import Contrastive
+from gcfl.methods.control_variates import ControlVariates
 from gcfl.methods.everything import Everything
 from gcfl.methods.facility_location import FacilityLocation
 from gcfl.methods.glister import Glister
@@ -20,6 +24,7 @@ from gcfl.methods.gradmatch import GradMatch
 from gcfl.methods.medoids import Craig, Crust
 from gcfl.methods.parts import LocalRule, Method, Part, Selector, ServerRule
 from gcfl.methods.plain import Plain
+from gcfl.methods.proximal import Proximal
 from gcfl.methods.random import Random
 from gcfl.methods.server_only import ServerOnly
 from gcfl.methods.trust import Agreement, SmallLoss
@@ -34,11 +39,18 @@ class Word:
     local: type[LocalRule] | None = None
     server: type[ServerRule] | None = None
     clean_only: bool = False
+    pooled: bool = False
+    presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 WORDS: dict[str, Word] = {
     "gcfl": Word(GradientMatching.summary, select=GradientMatching),
     "fedavg": Word("federated averaging on all samples", local=Plain),
+    "fedprox": Word(Proximal.summary, local=Proximal),
+    "scaffold": Word(ControlVariates.summary, local=ControlVariates),
+    "moon": Word(Contrastive.summary, local=Contrastive),
+    "fedavgm": Word(ServerMomentum.summary, server=ServerMomentum),
+    "fedadam": Word(ServerAdam.summary, server=ServerAdam),
     "random": Word(Random.summary, select=Random),
     "facility": Word(FacilityLocation.summary, select=FacilityLocation),
     "crust": Word(Crust.summary, select=Crust),
@@ -49,6 +61,10 @@ WORDS: dict[str, Word] = {
     "agreement": Word(Agreement.summary, select=Agreement),
     "skyline": Word("FedAvg on the clean samples only: needs the truth, simulation only", clean_only=True),
     "server-only": Word(ServerOnly.summary, server=ServerOnly),
+    "local-only": Word(Alone.summary, local=Alone, server=Separate),
+    "centralised": Word("all clients' samples in one place, as if they could be shared", pooled=True),
+    "finetune": Word("after the last round, train on the server's clean set too", presets={"server": {"fine_tune": "end"}}),
+    "warmstart": Word("before the first round, train on the server's clean set", presets={"server": {"warm_start": 10}}),
 }
 
 # The section of the configuration that holds each slot's options.
@@ -63,6 +79,8 @@ class Slots:
     local: type[LocalRule] = Plain
     server: type[ServerRule] = Average
     clean_only: bool = False
+    pooled: bool = False
+    presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def items(self) -> dict[str, type[Part]]:
         return {"select": self.select, "local": self.local, "server": self.server}
@@ -72,11 +90,14 @@ def parse(name: str) -> Slots:
     """The parts that a name asks for; unknown words and two words for one slot are errors."""
     filled: dict[str, str] = {}
     slots: dict[str, Any] = {}
+    presets: dict[str, dict[str, Any]] = {}
     for token in name.split("+"):
         if token not in WORDS:
             raise ConfigError(f"method {name!r} is unknown{did_you_mean(token, WORDS)}")
         word = WORDS[token]
-        for slot in ("select", "local", "server", "clean_only"):
+        for section, values in word.presets.items():
+            presets.setdefault(section, {}).update(values)
+        for slot in ("select", "local", "server", "clean_only", "pooled"):
             value = getattr(word, slot)
             if not value:
                 continue
@@ -84,7 +105,7 @@ def parse(name: str) -> Slots:
                 raise ConfigError(f"method {name!r} is contradictory: {filled[slot]} and {token} both decide the same thing")
             filled[slot] = token
             slots[slot] = value
-    found = Slots(**slots)
+    found = Slots(**slots, presets=presets)
     if not found.server.uses_clients and len(filled) > 1:
         others = [token for slot, token in filled.items() if slot != "server"]
         raise ConfigError(
@@ -110,4 +131,5 @@ def known_options(slot: str) -> set[str]:
 def assemble(name: str, options: Mapping[str, Part]) -> Method:
     """The method of that name from its parts, as `experiment` validated them."""
     select, local, server = options["select"], options["local"], options["server"]
-    return Method(name, select, local, server, clean_only=parse(name).clean_only)  # type: ignore[arg-type]
+    slots = parse(name)
+    return Method(name, select, local, server, slots.clean_only, slots.pooled)  # type: ignore[arg-type]

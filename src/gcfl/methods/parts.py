@@ -8,19 +8,20 @@ can write it, send it and restore it without knowing whose it is. Server halves 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import AfterValidator
 from torch import Tensor
 
 from gcfl.coreset import Pool
+from gcfl.methods.replies import Replies
 from gcfl.network import Network, Output
-from gcfl.options import Count, NonNegative, Options, Positive, within
-from gcfl.types import Coreset, Shard, Tree, Update
+from gcfl.options import Count, NonNegative, Options, Positive, PositiveShare, at_least, within
+from gcfl.types import Coreset, Shard, Tree
 
 
 class TrainOptions(Options):
@@ -40,6 +41,20 @@ class TrainOptions(Options):
     """fixed number of steps per round instead of epochs"""
     schedule: Literal["cosine", "constant"] = "cosine"
     """learning rate over the rounds"""
+    loss: Literal["cross-entropy", "gce", "sce"] = "cross-entropy"
+    """loss of a sample; gce and sce (generalised and symmetric cross-entropy) bear with wrong labels"""
+    smoothing: Annotated[float, AfterValidator(within(0, 1, high_open=True))] = 0.0
+    """cross-entropy: share of each label that is spread over all classes"""
+    gce_q: PositiveShare = 0.7
+    """gce: (1 - p^q) / q; near 0 it is cross-entropy, 1 the mean absolute error"""
+    sce_alpha: NonNegative = 0.1
+    """sce: weight of cross-entropy"""
+    sce_beta: NonNegative = 1.0
+    """sce: weight of reverse cross-entropy"""
+    clip: Positive | None = None
+    """largest norm of a step's gradient; longer ones are shortened to it"""
+    augment: Literal["none", "crop", "flip+crop"] = "none"
+    """images: each batch shifted by up to 4 pixels, and mirrored at random"""
 
 
 @dataclass
@@ -67,7 +82,7 @@ def pool_of(outputs: Output, shard: Shard, bias: bool) -> Pool:
 
 @dataclass(frozen=True)
 class ServerView:
-    """What a server half may see. `validation` is D_S: it never leaves the server."""
+    """What a server half may see. `validation` is D_S: it never leaves the server. `population` is N, `clients` the cohort."""
 
     setting: Setting
     round: int
@@ -75,6 +90,7 @@ class ServerView:
     validation: Shard
     clients: tuple[int, ...]
     meter: Meter = field(default_factory=Meter)
+    population: int = 0
 
     @cached_property
     def outputs(self) -> Output:
@@ -148,59 +164,95 @@ class Selector(Part):
     def select(self, view: ClientView, told: Tree | None, remembered: Tree) -> Selection:
         """Client half. `told` is what `announce` gave this client (None: nothing), `remembered` what it kept last time."""
 
-    def merge(self, state: Tree, view: ServerView, replies: Mapping[int, Update]) -> Tree:
+    def merge(self, state: Tree, view: ServerView, replies: Replies) -> Tree:
         """Server half, after the replies."""
         return state
 
 
 class LocalRule(Part):
-    """How a client trains: a loss term plus a gradient correction, over a functional model call."""
+    """How a client trains: a loss term plus a gradient correction, over a functional model call.
 
-    forwards: ClassVar[int] = 1
-    """forward passes per sample and step"""
+    All but `merge` are pure functions of tensors, without branches on values, so that one trainer serves all rules, for one
+    client or, under torch.func.vmap, for many at once.
+    """
 
-    def begin(self, view: ClientView, told: Tree, remembered: Tree) -> Tree:
-        """Constants of this client's training, handed to `loss` and `correct` as `fixed`."""
+    prefers: ClassVar[Mapping[str, Any]] = {}
+    """settings of [train] that this rule wants where nobody says otherwise"""
+
+    def start(self, model: Tree, remembered: Tree) -> Tree:
+        """Where local training starts: at the model that was sent."""
+        return model
+
+    def begin(self, model: Tree, told: Tree, remembered: Tree) -> Tree:
+        """Constants of this client's training, handed to `loss`, `correct` and `finish` as `fixed`."""
         return {}
 
-    def loss(self, view: ClientView, output: Output, params: Tree, x: Tensor, fixed: Tree) -> Tensor | None:
-        """A term to add to the mean loss of a batch; None adds nothing."""
+    def forwards(self, fixed: Tree) -> int:
+        """Forward passes per sample and step."""
+        return 1
+
+    def loss(self, network: Network, output: Output, x: Tensor, fixed: Tree) -> Tensor | None:
+        """A term (n,) to add to the loss of each sample of a batch; None adds nothing."""
         return None
 
     def correct(self, gradient: Tree, params: Tree, fixed: Tree) -> Tree:
         """The gradient that the optimiser sees."""
         return gradient
 
-    def finish(self, view: ClientView, local: Tree, fixed: Tree, steps: int, lr: float) -> tuple[Tree, Tree]:
+    def finish(self, local: Tree, fixed: Tree, steps: Tensor | int, lr: float) -> tuple[Tree, Tree]:
         """(what it tells the server, what it remembers) after training."""
         return {}, {}
 
-    def merge(self, state: Tree, view: ServerView, replies: Mapping[int, Update]) -> Tree:
+    def merge(self, state: Tree, view: ServerView, replies: Replies) -> Tree:
         """Server half, after the replies."""
         return state
 
 
 class ServerRule(Part):
-    """How updates become the next model."""
+    """How updates become the next model, and what the server does with its own samples besides."""
 
     uses_clients: ClassVar[bool] = True
     rate: Annotated[float, AfterValidator(within(0, 1000, low_open=True))] = 1.0
-    """η_g, the server's learning rate"""
+    """η_g, the server's learning rate (fedadam: 0.01)"""
+    warm_start: Annotated[int, AfterValidator(at_least(0))] = 0
+    """epochs on the server's clean set before the first round"""
+    fine_tune: Literal["never", "each", "end"] = "never"
+    """train on the server's clean set too: after each round, or after the last"""
+    fine_tune_epochs: Count = 1
+    """epochs of fine-tuning"""
+    fine_tune_lr: Positive | None = None
+    """learning rate of fine-tuning; unset: that of the round (each), or train.lr (end)"""
+    takes_part: bool = False
+    """the server trains on its clean set as one more client"""
+    hold_out: Annotated[float, AfterValidator(within(0, 1, high_open=True))] = 0.0
+    """share of the server's clean set that nothing trains on or selects by, for keep and patience"""
+    keep: Literal["last", "best"] = "last"
+    """the final model: of the last round, or of the round with the lowest loss on what is held out"""
+    patience: Count | None = None
+    """stop after so many rounds without a lower loss on what is held out"""
 
     @abstractmethod
-    def merge(self, state: Tree, view: ServerView, replies: Mapping[int, Update]) -> tuple[Tree, Tree]:
-        """(state, model) after the replies, which come sorted by client."""
+    def merge(self, state: Tree, view: ServerView, replies: Replies) -> tuple[Tree, Tree]:
+        """(state, model) after the replies."""
+
+    def judged(self, view: ServerView, model: Tree, replies: Replies) -> Iterable[Tree]:
+        """The models whose mean score is the round's."""
+        return (model,)
 
 
 @dataclass(frozen=True)
 class Method:
-    """A selector, a local rule and a server rule. `clean_only` asks the experiment, which knows the truth, for clean samples."""
+    """A selector, a local rule and a server rule.
+
+    `clean_only` asks the experiment, which knows the truth, for clean samples; `pooled` for one client that holds all.
+    """
 
     name: str
     select: Selector
     local: LocalRule
     server: ServerRule
     clean_only: bool = False
+    pooled: bool = False
 
     @property
     def parts(self) -> dict[str, Part]:

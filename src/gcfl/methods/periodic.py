@@ -18,8 +18,9 @@ import torch
 from gcfl import rng
 from gcfl.coreset import points
 from gcfl.methods.parts import ClientView, Selection, Selector, ServerView
+from gcfl.methods.replies import Replies
 from gcfl.options import Count, PositiveShare
-from gcfl.types import Coreset, Tree, Update
+from gcfl.types import Coreset, Tree
 
 NEVER = -1
 
@@ -62,7 +63,7 @@ class Periodic(Selector):
         return [int(client) for client in cohort[(last == NEVER) | (view.round - last >= self.every)]]
 
     def select(self, view: ClientView, told: Tree | None, remembered: Tree) -> Selection:
-        budget = points(self.budget, len(view.shard))
+        budget = min(points(self.budget, view.shard.whole or len(view.shard)), len(view.shard))
         if told is not None:
             coreset, chosen_in = self.pick(view, told, budget), view.round
         elif remembered and int(remembered["indices"].max()) < len(view.shard):
@@ -74,14 +75,13 @@ class Periodic(Selector):
         kept = {"indices": torch.from_numpy(coreset.indices), "weights": torch.from_numpy(coreset.weights), "round": chosen}
         return Selection(coreset, {"round": chosen}, kept)
 
-    def merge(self, state: Tree, view: ServerView, replies: Mapping[int, Update]) -> Tree:
+    def merge(self, state: Tree, view: ServerView, replies: Replies) -> Tree:
         """Remember, for each client that answered, the round of the selection it told of."""
-        told = {client: int(reply.payload["select"]["round"]) for client, reply in replies.items()}
-        heard = np.array(sorted(told), dtype=np.int64)
+        heard, told = replies.clients, replies.column("select", "round").numpy()
         known, rounds = state["clients"].numpy(), state["rounds"].numpy()
         others = ~np.isin(known, heard)
         clients = np.concatenate([known[others], heard])
-        values = np.concatenate([rounds[others], np.array([told[client] for client in heard.tolist()], dtype=np.int64)])
+        values = np.concatenate([rounds[others], told])
         order = np.argsort(clients)
         return {"clients": torch.from_numpy(clients[order]), "rounds": torch.from_numpy(values[order])}
 

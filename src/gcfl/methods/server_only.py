@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import ClassVar
 
-import numpy as np
-
 from gcfl.methods.average import step
-from gcfl.methods.parts import ClientView, ServerRule, ServerView
-from gcfl.methods.plain import Plain
-from gcfl.methods.training import learning_rate, train
-from gcfl.types import Coreset, Tree, Update
-
-SERVER = -1  # the server's place where a client's number is asked for
+from gcfl.methods.own import on_own, this_round
+from gcfl.methods.parts import ServerRule, ServerView
+from gcfl.methods.replies import Replies
+from gcfl.types import Tree
 
 
 class ServerOnly(ServerRule):
@@ -23,12 +18,6 @@ class ServerOnly(ServerRule):
     summary: ClassVar[str] = "train on the server's clean set alone, no clients"
     uses_clients: ClassVar[bool] = False
 
-    def merge(self, state: Tree, view: ServerView, replies: Mapping[int, Update]) -> tuple[Tree, Tree]:
-        setting = view.setting
-        n = len(view.validation)
-        everything = Coreset(np.arange(n), np.ones(n))
-        own = ClientView(setting, view.round, SERVER, view.model, view.validation, view.meter)
-        lr = learning_rate(setting.train, view.round, setting.rounds)
-        local = train(own, everything, Plain(), {}, weighted=False, lr=lr).model
-        delta = {name: local[name] - view.model[name] for name in setting.network.sent}
-        return state, step(view, delta, self.rate)
+    def merge(self, state: Tree, view: ServerView, replies: Replies) -> tuple[Tree, Tree]:
+        local = on_own(view, view.model, view.setting.train.epochs, this_round(view)).model
+        return state, step(view, {name: local[name] - view.model[name] for name in view.setting.network.sent}, self.rate)

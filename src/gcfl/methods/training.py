@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from gcfl import rng
+from gcfl.methods.augment import augmented
+from gcfl.methods.losses import mean_loss
 from gcfl.methods.parts import ClientView, LocalRule, TrainOptions
 from gcfl.methods.sgd import SGD
 from gcfl.types import Coreset, IntArray, Tree
@@ -46,8 +47,18 @@ def orders(seed: int, round: int, client: int, n: int, options: TrainOptions) ->
         epoch += 1
 
 
-def train(view: ClientView, coreset: Coreset, rule: LocalRule, fixed: Tree, weighted: bool, lr: float) -> Trained:
-    """Local training. Per step: loss = mean of w_j l_j over the batch + rule.loss, gradient -> rule.correct -> SGD.
+def clipped(gradients: list[Tensor], longest: float) -> list[Tensor]:
+    """The same direction, no longer than `longest` in all."""
+    norm = torch.stack([gradient.norm() for gradient in gradients]).norm()
+    scale = (longest / norm.clamp(min=1e-12)).clamp(max=1.0)
+    return [gradient * scale for gradient in gradients]
+
+
+def train(
+    view: ClientView, coreset: Coreset, rule: LocalRule, fixed: Tree, weighted: bool, lr: float, start: Tree | None = None
+) -> Trained:
+    """Local training from `start` (unset: the model that was sent). Per step: loss = mean of w_j (l_j + rule.loss_j) over the
+    batch -> gradient -> rule.correct -> clipping -> SGD.
 
     A pass cuts its shuffled samples into batches, of which the last may be smaller. Weights, where used, are scaled to
     mean 1 over the coreset, so that they do not change the learning rate; points of weight 0 are dropped.
@@ -62,10 +73,11 @@ def train(view: ClientView, coreset: Coreset, rule: LocalRule, fixed: Tree, weig
     rows = torch.from_numpy(indices)
     x, y = network.prepare(view.shard.x[rows]), view.shard.y[rows].to(network.device)
 
-    local = {name: tensor.clone() for name, tensor in view.model.items()}
+    local = {name: tensor.to(network.device, copy=True) for name, tensor in (start or view.model).items()}
     params = {name: local[name].requires_grad_() for name in network.trained}
     tensors = list(params.values())
     optimiser = SGD(tensors, lr, options.momentum, options.weight_decay)
+    shifts = rng.key(setting.seed, "augment", view.round, view.client)
     losses: list[Tensor] = []
     seen = 0
     with network.attached(local), rng.isolated(setting.seed, "train", view.round, view.client):
@@ -73,20 +85,23 @@ def train(view: ClientView, coreset: Coreset, rule: LocalRule, fixed: Tree, weig
             shuffled = torch.from_numpy(order).to(network.device)
             pass_x, pass_y = x[shuffled], y[shuffled]
             pass_weights = None if weights is None else weights[shuffled]
-            for start in range(0, len(order), options.batch):
-                batch = slice(start, start + options.batch)
-                output = network(local, pass_x[batch], training=True)
-                if pass_weights is None:
-                    loss = cross_entropy(output.logits, pass_y[batch])
-                else:
-                    loss = (cross_entropy(output.logits, pass_y[batch], reduction="none") * pass_weights[batch]).mean()
+            for place in range(0, len(order), options.batch):
+                batch = slice(place, place + options.batch)
+                batch_x, batch_weights = pass_x[batch], None if pass_weights is None else pass_weights[batch]
+                if options.augment != "none":
+                    batch_x = augmented(batch_x, shifts, len(losses), options.augment == "flip+crop")
+                output = network(local, batch_x, training=True)
+                loss = mean_loss(output.logits, pass_y[batch], options, batch_weights)
                 losses.append(loss.detach())
-                term = rule.loss(view, output, params, pass_x[batch], fixed)
-                gradients = torch.autograd.grad(loss if term is None else loss + term, tensors, materialize_grads=True)
+                term = rule.loss(network, output, batch_x, fixed)
+                if term is not None:
+                    loss = loss + (term if batch_weights is None else term * batch_weights).mean()
+                gradients = torch.autograd.grad(loss, tensors, materialize_grads=True)
                 corrected = rule.correct(dict(zip(params, gradients, strict=True)), params, fixed)
-                optimiser.step([corrected[name] for name in params])
+                steps = [corrected[name] for name in params]
+                optimiser.step(steps if options.clip is None else clipped(steps, options.clip))
             seen += len(order)
-    view.meter.forward += seen * rule.forwards
+    view.meter.forward += seen * rule.forwards(fixed)
     view.meter.backward += seen
     view.meter.steps += len(losses)
     trained = {name: tensor.detach() for name, tensor in local.items()}

@@ -1,0 +1,81 @@
+"""What a round cost: seconds, bytes, samples."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import numpy as np
+
+from gcfl import codec
+from gcfl.methods.replies import Replies, Stacked
+from gcfl.types import Broadcast, Tree
+
+_METRIC_BYTES = 8  # a number in a message
+
+
+class Times:
+    """CPU-seconds and wall-clock seconds per kind of work."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, dict[str, float]] = {
+            kind: {"cpu": 0.0, "wall": 0.0} for kind in ("select", "train", "aggregate", "evaluate")
+        }
+        self._started = time.perf_counter()
+
+    @contextmanager
+    def of(self, kind: str) -> Iterator[None]:
+        cpu, wall = time.thread_time(), time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[kind]["cpu"] += time.thread_time() - cpu
+            self.seconds[kind]["wall"] += time.perf_counter() - wall
+
+    def with_clients(self, replies: Replies) -> dict[str, dict[str, float]]:
+        """All of it, with what the clients report and the round as a whole."""
+        for kind in ("select", "train"):
+            for clock in ("cpu", "wall"):
+                self.seconds[kind][clock] += float(replies.metric(f"{kind}_{clock}").sum()) if len(replies) else 0.0
+        return {**self.seconds, "round": {"wall": time.perf_counter() - self._started}}
+
+
+def total(replies: Replies, metric: str) -> int:
+    return int(replies.metric(metric).sum()) if len(replies) else 0
+
+
+def mean_loss(replies: Replies) -> float | None:
+    """The mean of the clients' training losses, of those that are finite."""
+    losses = replies.metric("loss") if len(replies) else np.empty(0)
+    losses = losses[np.isfinite(losses)]
+    return float(losses.mean()) if len(losses) else None
+
+
+def traffic(broadcasts: Mapping[int, Broadcast], replies: Replies) -> dict[str, dict[str, int]]:
+    """Bytes by direction and payload name, summed over clients. Trees that many messages share are measured once."""
+    sizes: dict[int, int] = {}
+
+    def size(tree: Tree) -> int:
+        if id(tree) not in sizes:
+            sizes[id(tree)] = codec.size(tree)
+        return sizes[id(tree)]
+
+    down: Counter[str] = Counter()
+    up: Counter[str] = Counter()
+    for broadcast in broadcasts.values():
+        down["model"] += size(broadcast.model)
+        for name, tree in broadcast.payload.items():
+            if tree:
+                down[name] += size(tree)
+    if isinstance(replies, Stacked):
+        up["model"] += codec.size(replies.delta)
+        up.update({name: codec.size(tree) for name, tree in replies.payload.items() if tree})
+        up["metrics"] += _METRIC_BYTES * (len(replies.metrics) + 1) * len(replies)
+    else:
+        for reply in replies.values():
+            up["model"] += codec.size(reply.delta)
+            up.update({name: codec.size(tree) for name, tree in reply.payload.items()})
+            up["metrics"] += _METRIC_BYTES * (len(reply.metrics) + 1)
+    return {"down": dict(down), "up": dict(up)}

@@ -1,0 +1,63 @@
+"""SCAFFOLD (option II): each client corrects its steps by how its gradients differ from everybody's.
+
+    step      g - c_i + c
+    after K   c_i⁺ = c_i - c + (θ_t - θ_i) / (K η)          stays with the client
+    told      c_i⁺ - c_i
+    server    c ← c + 1/N Σ (c_i⁺ - c_i)                     so c stays the mean of all N clients' c_i
+
+Plain SGD steps unless somebody asks for momentum: with momentum m a step moves by about η / (1 - m), and c_i would come out
+larger by that factor. An update that the server leaves out changes neither c nor, since it is not committed, c_i.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from gcfl.methods.parts import LocalRule, ServerView
+from gcfl.methods.replies import Replies
+from gcfl.types import Tree
+
+
+class ControlVariates(LocalRule):
+    """A correction g - c_i + c, with c_i at the client and c at the server."""
+
+    name: ClassVar[str] = "control-variates"
+    summary: ClassVar[str] = "SCAFFOLD: steps corrected by control variates, plain SGD"
+    prefers: ClassVar[Mapping[str, Any]] = {"momentum": 0.0}
+
+    def server_init(self, model: Tree) -> Tree:
+        return {name: torch.zeros_like(tensor) for name, tensor in model.items() if tensor.is_floating_point()}
+
+    def announce(self, state: Tree, view: ServerView) -> Mapping[int, Tree]:
+        told = {name: state[name] for name in view.setting.network.trained}
+        return dict.fromkeys(view.clients, told)
+
+    def begin(self, model: Tree, told: Tree, remembered: Tree) -> Tree:
+        own = remembered or {name: torch.zeros_like(common) for name, common in told.items()}
+        common = {f"common.{name}": tensor for name, tensor in told.items()}
+        start = {f"start.{name}": model[name] for name in told}
+        return {f"own.{name}": tensor for name, tensor in own.items()} | common | start
+
+    def correct(self, gradient: Tree, params: Tree, fixed: Tree) -> Tree:
+        return {name: slope - fixed[f"own.{name}"] + fixed[f"common.{name}"] for name, slope in gradient.items()}
+
+    def finish(self, local: Tree, fixed: Tree, steps: Tensor | int, lr: float) -> tuple[Tree, Tree]:
+        tells, remembers = {}, {}
+        for key in fixed:
+            if key.startswith("start."):
+                name = key.removeprefix("start.")
+                own = fixed[f"own.{name}"]
+                moved = (fixed[key] - local[name]) / (steps * lr)
+                remembers[name] = own - fixed[f"common.{name}"] + moved
+                tells[name] = remembers[name] - own
+        return tells, remembers
+
+    def merge(self, state: Tree, view: ServerView, replies: Replies) -> Tree:
+        after = dict(state)
+        for name in view.setting.network.trained:
+            after[name] = state[name] + replies.told("local", name).to(state[name].device) / view.population
+        return after

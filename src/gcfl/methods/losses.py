@@ -1,0 +1,34 @@
+"""Losses of single samples, from logits (n, C) and labels (n,), p = softmax(logits)_y.
+
+cross-entropy   -log p, with a share s of the label spread over all classes: (1 - s) · (-log p) + s · mean_k (-log p_k)
+gce             (1 - p^q) / q                            between cross-entropy (q → 0) and the mean absolute error (q = 1)
+sce             α (-log p) + β · A (1 - p), A = 4         reverse cross-entropy with log 0 taken as -4
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from gcfl.methods.parts import TrainOptions
+
+_LOG_OF_ZERO = 4.0
+
+
+def sample_losses(logits: Tensor, labels: Tensor, options: TrainOptions) -> Tensor:
+    """(n,) the loss of each sample."""
+    if options.loss == "cross-entropy":
+        return cross_entropy(logits, labels, reduction="none", label_smoothing=options.smoothing)
+    log_p = torch.log_softmax(logits, dim=-1).gather(-1, labels.unsqueeze(-1)).squeeze(-1)
+    if options.loss == "gce":
+        return (1 - torch.exp(options.gce_q * log_p)) / options.gce_q
+    return -options.sce_alpha * log_p + options.sce_beta * _LOG_OF_ZERO * (1 - log_p.exp())
+
+
+def mean_loss(logits: Tensor, labels: Tensor, options: TrainOptions, weights: Tensor | None) -> Tensor:
+    """The mean over a batch, each sample times its weight."""
+    if weights is None and options.loss == "cross-entropy":
+        return cross_entropy(logits, labels, label_smoothing=options.smoothing)
+    losses = sample_losses(logits, labels, options)
+    return losses.mean() if weights is None else (losses * weights).mean()

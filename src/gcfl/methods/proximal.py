@@ -1,0 +1,30 @@
+"""FedProx: local steps are held near the model that was sent.
+
+Each client minimises F_i(θ) + μ/2 ‖θ - θ_t‖², so the gradient of a step is ∇F_i(θ) + μ (θ - θ_t).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from gcfl.methods.parts import LocalRule
+from gcfl.options import NonNegative
+from gcfl.types import Tree
+
+
+class Proximal(LocalRule):
+    """A pull towards the global model."""
+
+    name: ClassVar[str] = "proximal"
+    summary: ClassVar[str] = "FedProx: local steps pulled towards the global model"
+
+    mu: NonNegative = 0.01
+    """fedprox: strength of the pull towards the global model; moon: weight of the contrastive term (moon: 1)"""
+
+    def begin(self, model: Tree, told: Tree, remembered: Tree) -> Tree:
+        return model
+
+    def correct(self, gradient: Tree, params: Tree, fixed: Tree) -> Tree:
+        if self.mu == 0:
+            return gradient
+        return {name: slope + self.mu * (params[name].detach() - fixed[name]) for name, slope in gradient.items()}

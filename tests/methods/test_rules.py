@@ -1,0 +1,508 @@
+"""Each rule against its definition, written here a second time, on problems small enough to compute by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+import gcfl
+from gcfl import experiment as config
+from gcfl.engine import InProcess
+from gcfl.engine.client import ClientSide
+from gcfl.errors import ConfigError
+from gcfl.methods import ServerView
+from gcfl.methods.adaptive import ServerAdam, ServerMomentum
+from gcfl.methods.augment import PADDING, augmented
+from gcfl.methods.contrastive import Contrastive, contrast
+from gcfl.methods.control_variates import ControlVariates
+from gcfl.methods.losses import mean_loss, sample_losses
+from gcfl.methods.parts import TrainOptions
+from gcfl.methods.proximal import Proximal
+from gcfl.methods.replies import Replies
+from gcfl.methods.training import clipped
+from gcfl.types import Update
+from helpers import equal_trees, prepared, run, same_bits, tiny
+
+PLAIN_SGD = {"momentum": 0.0, "weight_decay": 0.0, "schedule": "constant", "lr": 0.1}
+
+
+def played(rounds: int, **changes):
+    """The states after each of so many rounds, and the transport with what clients remember."""
+    ready = prepared(**changes)
+    transport = InProcess(ClientSide(ready.setting, ready.method, ready.federation.clients))
+    loop = ready.rounds(transport)
+    states, records = [loop.begin()], []
+    for _ in range(rounds):
+        step = loop.play(states[-1])
+        transport.commit(step.accepted)
+        states.append(step.state)
+        records.append(step.record)
+    return ready, transport, states, records
+
+
+# ---- FedProx
+
+
+def test_a_fedprox_step_is_the_proximal_gradient():
+    """Several full-batch steps, written out: θ ← θ - η (∇F(θ) + μ (θ - θ_t))."""
+    mu, steps = 0.7, 4
+    train = {**PLAIN_SGD, "batch": 1000, "steps": steps}
+    ready, _, states, _ = played(1, method="fedprox", local={"mu": mu}, train=train, model={"name": "logistic"})
+    network, moved = ready.setting.network, []
+    for client in range(len(ready.federation.clients)):
+        shard = ready.federation.clients.shard(client)
+        x = network.prepare(shard.x).flatten(1)
+        start = {name: tensor.clone() for name, tensor in states[0].model.items()}
+        weight, bias = (start[name].clone().requires_grad_() for name in network.trained)
+        for _ in range(steps):
+            loss = cross_entropy(x @ weight.T + bias, shard.y)
+            pull = mu / 2 * sum(((now - start[name]) ** 2).sum() for name, now in zip(network.trained, (weight, bias), strict=True))
+            slopes = torch.autograd.grad(loss + pull, (weight, bias))
+            with torch.no_grad():
+                weight, bias = (now - 0.1 * slope for now, slope in zip((weight, bias), slopes, strict=True))
+            weight.requires_grad_(), bias.requires_grad_()
+        moved.append([tensor.detach() for tensor in (weight, bias)])
+    for place, name in enumerate(network.trained):
+        expected = torch.stack([client[place] for client in moved]).mean(0)
+        assert torch.allclose(states[1].model[name], expected, atol=1e-6)
+
+
+def test_without_their_term_fedprox_and_moon_are_fedavg_bit_for_bit(tmp_path):
+    plain = run(tmp_path, method="fedavg")
+    for method in ("fedprox", "moon"):
+        result = run(tmp_path, method=method, local={"mu": 0.0})
+        assert (result.folder / "model.safetensors").read_bytes() == (plain.folder / "model.safetensors").read_bytes()
+    pulled = run(tmp_path, method="fedprox", local={"mu": 0.5})
+    assert (pulled.folder / "model.safetensors").read_bytes() != (plain.folder / "model.safetensors").read_bytes()
+
+
+def test_a_stronger_pull_moves_less():
+    def distance(mu):
+        _, _, states, _ = played(1, method="fedprox", local={"mu": mu}, train={**PLAIN_SGD, "epochs": 5})
+        return sum(float((states[1].model[name] - tensor).norm()) for name, tensor in states[0].model.items())
+
+    assert distance(0.0) > distance(1.0) > distance(5.0)
+
+
+# ---- SCAFFOLD
+
+
+def control_variates(ready, transport, name):
+    """Every client's c_i; 0 for those that never took part."""
+    zero = torch.zeros_like(ready.setting.network.tree()[name])
+    return torch.stack([transport.of(client).get("local", {}).get(name, zero) for client in range(len(ready.federation.clients))])
+
+
+@pytest.mark.parametrize("cohort", [1.0, 2])
+def test_the_servers_control_variate_stays_the_mean_of_all_clients(cohort):
+    ready, transport, states, _ = played(5, method="scaffold", cohort=cohort)
+    for name in ready.setting.network.trained:
+        own = control_variates(ready, transport, name)
+        assert torch.allclose(states[-1].parts["local"][name], own.mean(0), atol=1e-6), name
+        assert own.abs().max() > 0
+
+
+def test_a_clients_control_variate_is_its_mean_gradient():
+    """With one step per round and no weight decay, option II gives c_i⁺ = ∇F_i(θ_t), whatever c_i and c were."""
+    train = {**PLAIN_SGD, "batch": 1000, "steps": 1}
+    ready, transport, states, _ = played(3, method="scaffold", train=train, model={"name": "logistic"})
+    network = ready.setting.network
+    for client in range(5):
+        shard = ready.federation.clients.shard(client)
+        params = [states[2].model[name].clone().requires_grad_() for name in network.trained]
+        loss = cross_entropy(network.prepare(shard.x).flatten(1) @ params[0].T + params[1], shard.y)
+        for name, slope in zip(network.trained, torch.autograd.grad(loss, params), strict=True):
+            assert torch.allclose(transport.of(client)["local"][name], slope, atol=1e-4)
+
+
+def test_an_update_that_is_left_out_commits_nothing(monkeypatch):
+    ready, transport, states, _ = played(2, method="scaffold")
+    before = {name: tensor.clone() for name, tensor in transport.of(3)["local"].items()}
+    exchange = InProcess.exchange
+
+    def spoil(self, broadcasts):
+        answers = exchange(self, broadcasts)
+        next(iter(answers[3].delta.values()))[0] = float("nan")
+        return answers
+
+    monkeypatch.setattr(InProcess, "exchange", spoil)
+    loop = ready.rounds(transport)
+    step = loop.play(states[-1])
+    transport.commit(step.accepted)
+    assert list(step.record.left_out) == ["3"]
+    assert equal_trees(transport.of(3)["local"], before)
+    for name in ready.setting.network.trained:
+        own = control_variates(ready, transport, name)
+        assert torch.allclose(step.state.parts["local"][name], own.mean(0), atol=1e-6)
+
+
+class Quadratic:
+    """Clients with F_i(θ) = ½ Σ_d a_id (θ_d - b_id)²: everything is known in closed form."""
+
+    def __init__(self, clients=4, size=3):
+        draw = np.random.default_rng(7)
+        self.a = torch.from_numpy(draw.uniform(0.2, 2.0, (clients, size)))
+        self.b = torch.from_numpy(draw.normal(0, 3, (clients, size)))
+
+    def optimum(self):
+        return (self.a * self.b).sum(0) / self.a.sum(0)
+
+    def fedavg_fixed_point(self, lr, steps):
+        """θ = mean_i [b_i + (1 - η a_i)^K (θ - b_i)], solved for θ."""
+        shrink = (1 - lr * self.a) ** steps
+        return ((1 - shrink) * self.b).mean(0) / (1 - shrink).mean(0)
+
+
+def test_scaffold_reaches_the_optimum_of_a_heterogeneous_quadratic_where_fedavg_does_not():
+    problem, lr, steps = Quadratic(), 0.1, 8
+    rule = ControlVariates()
+
+    def rounds(rule, count):
+        theta, common = torch.zeros(3, dtype=torch.float64), torch.zeros(3, dtype=torch.float64)
+        memory = [{} for _ in problem.a]
+        for _ in range(count):
+            locals_, told = [], []
+            for client, (a, b) in enumerate(zip(problem.a, problem.b, strict=True)):
+                fixed = rule.begin({"w": theta}, {"w": common}, memory[client]) if rule else {}
+                y = theta.clone()
+                for _ in range(steps):
+                    gradient = {"w": a * (y - b)}
+                    y = y - lr * (rule.correct(gradient, {"w": y}, fixed) if rule else gradient)["w"]
+                locals_.append(y)
+                if rule:
+                    tells, memory[client] = rule.finish({"w": y}, fixed, steps, lr)
+                    told.append(tells["w"])
+            theta = torch.stack(locals_).mean(0)
+            if rule:
+                common = common + torch.stack(told).sum(0) / len(problem.a)
+        return theta
+
+    fedavg = rounds(None, 400)
+    assert torch.allclose(fedavg, problem.fedavg_fixed_point(lr, steps), atol=1e-9)
+    assert (fedavg - problem.optimum()).norm() > 0.05
+    assert torch.allclose(rounds(rule, 400), problem.optimum(), atol=1e-8)
+
+
+def test_scaffold_steps_without_momentum_unless_asked():
+    assert config.build({"method": "scaffold+gcfl"})[0].train.momentum == 0
+    assert config.build({"method": "scaffold", "train": {"momentum": 0.5}})[0].train.momentum == 0.5
+    assert config.build({"method": "gcfl"})[0].train.momentum == 0.9
+
+
+# ---- MOON
+
+
+def test_moons_loss_is_the_formula():
+    draw = torch.Generator().manual_seed(0)
+    z, common, previous = (torch.randn(6, 5, generator=draw, dtype=torch.float64) for _ in range(3))
+
+    def cosine(a, b):
+        return (a * b).sum(1) / (a.norm(dim=1) * b.norm(dim=1))
+
+    near, far = torch.exp(cosine(z, common) / 0.3), torch.exp(cosine(z, previous) / 0.3)
+    assert torch.allclose(contrast(z, common, previous, 0.3), -torch.log(near / (near + far)))
+
+
+def test_moon_compares_with_the_global_and_the_previous_local_model():
+    """One full-batch step of round two, with the three models' features computed here."""
+    train = {**PLAIN_SGD, "batch": 1000, "steps": 1}
+    ready, transport, states, _ = played(1, method="moon", local={"mu": 2.0}, train=train, cohort=1.0)
+    network, rule = ready.setting.network, ready.method.local
+    previous = transport.of(0)["local"]
+    assert set(previous) == set(states[1].model)
+    shard = ready.federation.clients.shard(0)
+    x = network.prepare(shard.x)
+    module = nn.Sequential(*list(network.module.children()))
+
+    def features(tree):
+        return torch.relu(x.flatten(1) @ tree["1.weight"].T + tree["1.bias"])
+
+    local = {name: tensor.clone().requires_grad_() for name, tensor in states[1].model.items()}
+    z = features(local)
+    loss = cross_entropy(z @ local["3.weight"].T + local["3.bias"], shard.y)
+    loss = loss + 2.0 * contrast(z, features(states[1].model), features(previous), rule.temperature).mean()
+    slopes = torch.autograd.grad(loss, [local[name] for name in network.trained])
+    loop = ready.rounds(transport)
+    answers = {}
+    exchange = transport.exchange
+    transport.exchange = lambda broadcasts: answers.update(exchange(broadcasts)) or answers
+    loop.play(states[1])
+    for name, slope in zip(network.trained, slopes, strict=True):
+        assert torch.allclose(answers[0].delta[name], -0.1 * slope, atol=1e-6)
+    assert len(module) == 4
+
+
+def test_a_client_without_a_previous_model_trains_as_in_fedavg():
+    """In its first round the two features are the same, and the term's gradient is zero."""
+    _, _, moon, _ = played(1, method="moon", local={"mu": 5.0})
+    _, _, plain, _ = played(1, method="fedavg")
+    assert equal_trees(moon[1].model, plain[1].model)
+
+
+def test_the_projection_head_is_what_moon_compares():
+    ready = prepared(method="moon", model={"name": "mlp", "hidden": [16], "projection": 7})
+    assert ready.setting.network.width == 7
+    linears = [part for part in ready.setting.network.module.modules() if isinstance(part, nn.Linear)]
+    assert [(part.in_features, part.out_features) for part in linears] == [(64, 16), (16, 16), (16, 7), (7, 10)]
+
+
+# ---- cost
+
+
+def test_what_methods_cost():
+    _, _, states, plain = played(3, method="fedavg", cohort=2)
+    size = sum(tensor.numel() * 4 for tensor in states[0].model.values())
+    for record in plain:
+        assert record.bytes["down"] == {"model": 2 * size}
+        assert record.bytes["up"]["model"] == 2 * size
+    _, _, _, scaffold = played(3, method="scaffold", cohort=2)
+    for record in scaffold:
+        assert record.bytes["down"] == {"model": 2 * size, "local": 2 * size}
+        assert record.bytes["up"]["local"] == record.bytes["up"]["model"] == 2 * size
+    ready, _, states, gcfl_records = played(4, method="gcfl", cohort=1.0, coreset={"every": 3, "budget": 0.2})
+    head = (ready.setting.network.width + 1) * 10
+    for number, record in enumerate(gcfl_records):
+        extra = record.bytes["down"].get("select", 0)
+        # Exactly the last layer (10 classes, features and bias), and which classes there are.
+        assert (extra > 0) == (number % 3 == 0)
+        if extra:
+            assert 5 * head * 4 <= extra <= 5 * (head * 4 + 10 * 8)
+    _, _, _, moon = played(2, method="moon")
+    assert moon[0].samples["forward"] == moon[0].samples["backward"]
+    assert moon[1].samples["forward"] == 3 * moon[1].samples["backward"]
+
+
+# ---- server rules
+
+
+def merge_twice(rule, first, second):
+    ready = prepared()
+    name = ready.setting.network.trained[0]
+    model = {name: torch.tensor([1.0, 2.0])}
+    network = type("N", (), {"trained": (name,), "sent": (name,)})()
+    setting = type("S", (), {"network": network})()
+    state = rule.server_init(model)
+    for delta in (first, second):
+        view = ServerView(setting, 0, model, None, (0,))
+        state, model = rule.merge(state, view, Replies({0: Update({name: torch.tensor(delta)}, {}, 1, {})}))
+    return model[name]
+
+
+def test_server_momentum_by_hand():
+    # v1 = Δ1, θ1 = θ0 + η v1; v2 = β v1 + Δ2, θ2 = θ1 + η v2
+    theta = merge_twice(ServerMomentum(momentum=0.5, rate=2.0), [0.1, 0.2], [0.3, -0.1])
+    assert torch.allclose(theta, torch.tensor([1 + 0.2 + 2 * (0.05 + 0.3), 2 + 0.4 + 2 * (0.1 - 0.1)]))
+
+
+def test_server_adam_by_hand():
+    rule = ServerAdam(rate=0.1, beta1=0.5, beta2=0.75, tau=0.01)
+    theta, m, v = np.array([1.0, 2.0]), np.zeros(2), np.zeros(2)
+    for delta in (np.array([0.1, 0.2]), np.array([0.3, -0.1])):
+        m, v = 0.5 * m + 0.5 * delta, 0.75 * v + 0.25 * delta**2
+        theta = theta + 0.1 * m / (np.sqrt(v) + 0.01)
+    assert np.allclose(merge_twice(rule, [0.1, 0.2], [0.3, -0.1]), theta)
+
+
+def test_momentum_zero_is_fedavg_bit_for_bit(tmp_path):
+    plain = run(tmp_path, method="fedavg")
+    still = run(tmp_path, method="fedavgm", server={"momentum": 0.0})
+    assert (still.folder / "model.safetensors").read_bytes() == (plain.folder / "model.safetensors").read_bytes()
+
+
+def test_the_server_as_one_more_client():
+    ready, transport, states, _ = played(1, method="fedavg", server={"takes_part": True})
+    loop = ready.rounds(transport)
+    answers = transport.exchange({client: broadcast(states[0]) for client in range(5)})
+    from gcfl.methods.own import own_update
+
+    own = own_update(ServerView(ready.setting, 0, states[0].model, ready.federation.validation, tuple(range(5))))
+    assert own.examples == len(ready.federation.validation)
+    for name in ready.setting.network.trained:
+        mean = torch.stack([*(answers[client].delta[name] for client in range(5)), own.delta[name]]).mean(0)
+        assert torch.allclose(states[1].model[name], states[0].model[name] + mean, atol=1e-6)
+    assert loop.method.server.takes_part
+
+
+def broadcast(state):
+    from gcfl.types import Broadcast
+
+    return Broadcast(state.round, state.model, {})
+
+
+def test_warm_start_trains_before_the_first_round_and_fine_tuning_after_the_last():
+    cold, warm = (played(1, method="fedavg", server={"warm_start": epochs}) for epochs in (0, 3))
+    server = len(cold[0].federation.validation)
+    assert warm[3][0].samples["backward"] - cold[3][0].samples["backward"] == 3 * server
+    assert not equal_trees(cold[2][1].model, warm[2][1].model)
+    _, _, _, tuned = played(6, method="fedavg", server={"fine_tune": "end", "fine_tune_epochs": 2})
+    plain = played(6, method="fedavg")[3]
+    extra = [after.samples["backward"] - before.samples["backward"] for after, before in zip(tuned, plain, strict=True)]
+    assert extra == [0, 0, 0, 0, 0, 2 * server]
+    _, _, _, each = played(6, method="fedavg", server={"fine_tune": "each"})
+    extra = [after.samples["backward"] - before.samples["backward"] for after, before in zip(each, plain, strict=True)]
+    assert extra == [server] * 6
+
+
+def test_words_that_preset_options():
+    assert config.build({"method": "gcfl+finetune"})[0].server.fine_tune == "end"
+    assert config.build({"method": "fedavgm+warmstart"})[0].server.warm_start == 10
+    assert config.build({"method": "fedavg+warmstart", "server": {"warm_start": 2}})[0].server.warm_start == 2
+
+
+# ---- keeping and stopping by what is held out
+
+
+def test_held_out_samples_are_nobodys(tmp_path):
+    ready = prepared(method="fedavg", server={"hold_out": 0.25, "keep": "best"})
+    whole = prepared(method="fedavg").federation.validation
+    rest, held = ready.federation.validation, ready.held_out
+    assert len(held) == 15
+    assert set(rest.ids) | set(held.ids) == set(whole.ids)
+    assert not set(rest.ids) & set(held.ids)
+    mean = rest.x.double().mean(dim=(0, 2, 3))
+    assert torch.allclose(ready.setting.network.normaliser[0].flatten().double(), mean)
+
+
+def test_the_best_model_is_kept_and_patience_stops(tmp_path):
+    settings = {"method": "fedavg", "train": {"lr": 0.3, "epochs": 5}, "rounds": 12}
+    best = run(tmp_path, **settings, server={"hold_out": 0.5, "keep": "best"})
+    losses = [record["validation_loss"] for record in best.rounds]
+    assert len(losses) == 12
+    place = int(np.argmin(losses))
+    assert best.accuracy == best.rounds[place]["accuracy"]
+    x = prepared(**settings).federation.test
+    right = (best.predict(x.x.numpy()) == x.y.numpy()).mean()
+    assert right == pytest.approx(best.accuracy)
+    stopped = run(tmp_path, **settings, server={"hold_out": 0.5, "patience": 1})
+    waited = next(r for r in range(1, 12) if losses[r] >= min(losses[:r]))
+    assert len(stopped.rounds) == waited + 1
+    assert stopped.finished
+    assert gcfl.load(stopped.folder).rounds[-1]["accuracy"] is not None
+
+
+@pytest.mark.parametrize("options", [{"keep": "best"}, {"patience": 3}])
+def test_judging_needs_something_to_judge_by(tmp_path, options):
+    with pytest.raises(ConfigError, match="needs server"):
+        run(tmp_path, server=options)
+
+
+# ---- reference points
+
+
+def test_centralised_is_sgd_on_all_samples(tmp_path):
+    ready = prepared(method="centralised", train={"epochs": 2})
+    assert len(ready.federation.clients) == 1
+    assert len(ready.federation.clients.shard(0)) == 180
+    noisy, clean = (run(tmp_path, method=name, train={"epochs": 4}) for name in ("centralised", "centralised+skyline"))
+    assert noisy.rounds[0]["coreset"]["clean_share"] == pytest.approx(0.6, abs=0.02)
+    assert clean.rounds[0]["coreset"]["clean_share"] == 1.0
+
+
+def test_local_only_never_mixes():
+    ready, transport, _, records = played(4, method="local-only")
+    network = ready.setting.network
+    test = ready.federation.test
+    scores = []
+    for client in range(5):
+        local = transport.of(client)["local"]
+        logits = network.outputs(local, test.x).logits
+        scores.append(float((logits.argmax(1) == test.y).double().mean()))
+    assert records[-1].accuracy == pytest.approx(np.mean(scores))
+    # A client's model is what it would be if it were alone in the world.
+    alone = played(4, method="local-only", cohort=1.0)[1]
+    assert equal_trees(alone.of(2)["local"], transport.of(2)["local"])
+
+
+def test_skyline_at_the_same_budget():
+    full = prepared(method="random", coreset={"budget": 0.1})
+    sky = prepared(method="skyline+random", coreset={"budget": 0.1})
+    from gcfl.methods.parts import ClientView
+
+    for client in range(5):
+        sizes = []
+        for ready in (full, sky):
+            shard = ready.federation.clients.shard(client)
+            view = ClientView(ready.setting, 0, client, ready.setting.network.tree(), shard)
+            sizes.append(len(ready.method.select.select(view, {}, {}).coreset))
+        assert sizes[0] == sizes[1]
+    assert len(sky.federation.clients.shard(0)) < len(full.federation.clients.shard(0))
+
+
+# ---- local training options
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_losses_by_definition(seed):
+    draw = torch.Generator().manual_seed(seed)
+    logits = torch.randn(9, 4, generator=draw, dtype=torch.float64)
+    labels = torch.randint(0, 4, (9,), generator=draw)
+    p = torch.softmax(logits, 1)
+    own = p[torch.arange(9), labels]
+    smooth = TrainOptions(smoothing=0.3)
+    expected = 0.7 * -own.log() + 0.3 * -p.log().mean(1)
+    assert torch.allclose(sample_losses(logits, labels, smooth), expected)
+    assert torch.allclose(mean_loss(logits, labels, smooth, None), expected.mean())
+    assert torch.allclose(sample_losses(logits, labels, TrainOptions(loss="gce", gce_q=0.4)), (1 - own**0.4) / 0.4)
+    # Symmetric: cross-entropy both ways round, with log 0 = -4 in the labels.
+    one_hot = torch.nn.functional.one_hot(labels, 4).double()
+    reverse = -(p * torch.where(one_hot > 0, 0.0, -4.0)).sum(1)
+    sce = sample_losses(logits, labels, TrainOptions(loss="sce", sce_alpha=0.2, sce_beta=0.7))
+    assert torch.allclose(sce, 0.2 * -own.log() + 0.7 * reverse)
+    weights = torch.rand(9, generator=draw, dtype=torch.float64)
+    gce = TrainOptions(loss="gce", gce_q=0.4)
+    assert torch.allclose(mean_loss(logits, labels, gce, weights), ((1 - own**0.4) / 0.4 * weights).mean())
+
+
+def test_clipping_shortens_and_never_lengthens():
+    gradients = [torch.tensor([3.0]), torch.tensor([[4.0]])]
+    assert torch.allclose(torch.cat([part.flatten() for part in clipped(gradients, 1.0)]), torch.tensor([0.6, 0.8]))
+    assert all(torch.equal(a, b) for a, b in zip(clipped(gradients, 6.0), gradients, strict=True))
+
+
+def test_augmentation_is_a_shift_and_a_mirror():
+    """Every augmented image is found among all shifted and mirrored versions of its original; draws depend on step alone."""
+    x = torch.arange(2 * 3 * 6 * 5, dtype=torch.float32).reshape(2, 3, 6, 5) + 1
+    padded = torch.nn.functional.pad(x, (PADDING,) * 4)
+    seen = set()
+    for step in range(60):
+        result = augmented(x, 99, step, mirror=True)
+        assert torch.equal(result, augmented(x, 99, step, mirror=True))
+        for sample in range(2):
+            matches = [
+                (down, across, mirror)
+                for down in range(2 * PADDING + 1)
+                for across in range(2 * PADDING + 1)
+                for mirror in (False, True)
+                for window in [padded[sample, :, down : down + 6, across : across + 5]]
+                if torch.equal(result[sample], window.flip(-1) if mirror else window)
+            ]
+            assert matches
+            seen.update(matches[:1])
+    assert len({down for down, _, _ in seen}) == 9
+    assert len({across for _, across, _ in seen}) >= 8
+    assert {mirror for _, _, mirror in seen} == {False, True}
+    assert not any(torch.equal(augmented(x, 99, step, False), augmented(x, 98, step, False)) for step in range(5))
+
+
+@pytest.mark.parametrize(
+    "train", [{"loss": "gce"}, {"loss": "sce"}, {"smoothing": 0.2}, {"clip": 0.5}, {"augment": "flip+crop"}, {"augment": "crop"}]
+)
+def test_options_repeat_and_matter(tmp_path, train):
+    first, second = (run(tmp_path / str(workers), engine={"workers": workers}, train=train) for workers in (1, 2))
+    same_bits(first.folder, second.folder)
+    assert (
+        first.curve != run(tmp_path / "plain").curve
+        or first.rounds[0]["train_loss"] != run(tmp_path / "plain").rounds[0]["train_loss"]
+    )
+
+
+def test_augmentation_is_for_images(tmp_path):
+    with pytest.raises(ConfigError, match=r"train\.augment is for images"):
+        gcfl.run(out=tmp_path, **tiny(data={"source": "blobs"}, train={"augment": "crop"}, model={"name": "logistic"}))
+
+
+def test_parts_have_their_names():
+    assert {Proximal.name, ControlVariates.name, Contrastive.name} == {"proximal", "control-variates", "contrastive"}
