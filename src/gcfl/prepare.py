@@ -17,7 +17,7 @@ from torch import nn
 
 from gcfl import data, models, rng
 from gcfl.data import Federation, Source
-from gcfl.engine import ClientSide, InProcess, Observer, Rounds, Transport, Workers
+from gcfl.engine import ClientSide, InProcess, Observer, Rounds, Transport, Vectorised, Workers, vectorised
 from gcfl.errors import ConfigError, ModelError, one_line
 from gcfl.experiment import Experiment
 from gcfl.fingerprint import fingerprint
@@ -63,6 +63,8 @@ class Prepared:
 
     def transport(self) -> Transport:
         side = ClientSide(self.setting, self.method, self.federation.clients)
+        if self.experiment.engine.vectorised and self.method.server.uses_clients:
+            return Vectorised(side)
         # More workers than clients in a round would only wait.
         workers = min(self.experiment.engine.workers, self.cohort)
         if workers == 1 or not self.method.server.uses_clients:
@@ -138,6 +140,8 @@ def prepare(experiment: Experiment, given: Given) -> Prepared:
         keep_buffers=experiment.model.buffers == "keep",
     )
     setting = Setting(network, experiment.seed, experiment.rounds, experiment.train)
+    if experiment.engine.vectorised:
+        _check_vectorised(experiment, setting)
     return Prepared(_settled(experiment, source, given, digests), federation, method, setting, held_out)
 
 
@@ -145,6 +149,14 @@ def federate(experiment: Experiment, given: Given) -> tuple[Source, Federation]:
     """The data alone: what it came from, and who got what of it."""
     source = _source(experiment, given)
     return source, data.build(source, experiment.data, experiment.seed)
+
+
+def _check_vectorised(experiment: Experiment, setting: Setting) -> None:
+    vectorised.check(setting)
+    if experiment.train.augment != "none":
+        raise ConfigError("train.augment cannot be had with engine.vectorised")
+    if experiment.engine.workers > 1:
+        raise ConfigError("engine.vectorised trains all clients in one process: engine.workers must be 1")
 
 
 def _hold_out(experiment: Experiment, federation: Federation) -> tuple[Federation, Shard | None]:

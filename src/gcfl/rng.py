@@ -54,6 +54,19 @@ def order(base: int, counter: int, length: int) -> IntArray:
     return np.argsort(words(base, np.array(counter), length), kind="stable").astype(np.int64)
 
 
+def orders(bases: list[int], counter: int, lengths: IntArray) -> IntArray:
+    """(m, longest) for each base its `order` of that counter and length, padded with what is beyond its length."""
+    longest = int(lengths.max())
+    low = np.array([base & (2**64 - 1) for base in bases], dtype=np.uint64)
+    high = np.array([base >> 64 for base in bases], dtype=np.uint64)
+    with np.errstate(over="ignore"):
+        row = _mix(_mix(np.uint64(counter) * _GOLDEN + low) ^ high)
+        drawn = _mix(row[:, None] + np.arange(1, longest + 1, dtype=np.uint64) * _GOLDEN)
+    if int(lengths.min()) < longest:
+        drawn[np.arange(longest) >= lengths[:, None]] = np.uint64(2**64 - 1)
+    return np.argsort(drawn, axis=1, kind="stable").astype(np.int64)
+
+
 @contextmanager
 def isolated(seed: int, *names: Name) -> Iterator[None]:
     """Inside, torch's global generators start from the named key; outside, they are as if nothing had been drawn."""

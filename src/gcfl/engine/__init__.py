@@ -5,6 +5,19 @@ from gcfl.engine.driver import Observer, drive, one_thread
 from gcfl.engine.folder import RunFolder
 from gcfl.engine.rounds import Rounds, State
 from gcfl.engine.transport import InProcess, Transport
+from gcfl.engine.vectorised import Vectorised
 from gcfl.engine.workers import Workers
 
-__all__ = ["ClientSide", "InProcess", "Observer", "Rounds", "RunFolder", "State", "Transport", "Workers", "drive", "one_thread"]
+__all__ = [
+    "ClientSide",
+    "InProcess",
+    "Observer",
+    "Rounds",
+    "RunFolder",
+    "State",
+    "Transport",
+    "Vectorised",
+    "Workers",
+    "drive",
+    "one_thread",
+]

@@ -152,7 +152,7 @@ class Rounds:
         if isinstance(answers, Stacked):
             bad = {client: self._wrong(view.model, answers[client]) or "" for client in self._suspicious(answers)}
             replies: Replies = answers.only(~np.isin(answers.clients, list(bad))) if bad else answers
-            left_out = bad
+            left_out = dict(sorted({**bad, **{client: failure.reason for client, failure in answers.failures.items()}}.items()))
         else:
             valid: dict[int, Update] = {}
             left_out = {}
@@ -163,7 +163,7 @@ class Rounds:
                 else:
                     left_out[client] = wrong or ""
             replies = Replies(valid)
-        if len(answers) and not len(replies):
+        if left_out and not len(replies):
             client, reason = next(iter(left_out.items()))
             raise RunError(f"round {view.round}: no client gave a valid update (client {client}: {reason})")
         return replies, left_out

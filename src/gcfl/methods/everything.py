@@ -15,6 +15,7 @@ class Everything(Selector):
 
     name: ClassVar[str] = "everything"
     summary: ClassVar[str] = "clients train on all their samples"
+    whole: ClassVar[bool] = True
 
     def select(self, view: ClientView, told: Tree | None, remembered: Tree) -> Selection:
         n = len(view.shard)

@@ -157,6 +157,7 @@ class Part(Options):
 class Selector(Part):
     """Which of its samples a client trains on."""
 
+    whole: ClassVar[bool] = False  # takes everything: there is nothing to choose
     weighted: bool = False
     """use the coreset's weights in local training"""
 

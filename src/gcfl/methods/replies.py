@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from gcfl.types import FloatArray, IntArray, Tree, Update
+from gcfl.types import Failure, FloatArray, IntArray, Tree, Update
 
 
 class Replies(Mapping[int, Update]):
@@ -83,7 +83,9 @@ class Stacked(Replies):
         payload: Mapping[str, Tree],
         examples: IntArray,
         metrics: Mapping[str, FloatArray],
+        failures: Mapping[int, Failure] | None = None,
     ) -> None:
+        self.failures = failures or {}
         self._clients = clients
         self.delta, self.payload = delta, payload
         self._examples, self.metrics = examples, metrics

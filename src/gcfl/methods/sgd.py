@@ -20,13 +20,16 @@ class SGD:
         self._fused = params[0].device.type in ("cpu", "cuda")
 
     @torch.no_grad()
-    def step(self, gradients: list[Tensor]) -> None:
-        """One step; the gradients may be overwritten."""
+    def step(self, gradients: list[Tensor], first: int | None = None) -> None:
+        """One step, of the first so many rows of every tensor where that is said; the gradients may be overwritten."""
+        params, buffers = self._params, self._buffers
+        if first is not None and first < len(params[0]):
+            params, buffers = ([tensor[:first] for tensor in tensors] for tensors in (params, buffers))
         if self._fused:
             torch._fused_sgd_(
-                self._params,
+                params,
                 gradients,
-                self._buffers,
+                buffers,
                 weight_decay=self._weight_decay,
                 momentum=self._momentum,
                 lr=self._lr,
@@ -36,8 +39,8 @@ class SGD:
                 is_first_step=False,
             )
             return
-        torch._foreach_add_(gradients, self._params, alpha=self._weight_decay)
-        if self._buffers:
-            torch._foreach_mul_(self._buffers, self._momentum)
-            torch._foreach_add_(self._buffers, gradients)
-        torch._foreach_add_(self._params, self._buffers or gradients, alpha=-self._lr)
+        torch._foreach_add_(gradients, params, alpha=self._weight_decay)
+        if buffers:
+            torch._foreach_mul_(buffers, self._momentum)
+            torch._foreach_add_(buffers, gradients)
+        torch._foreach_add_(params, buffers or gradients, alpha=-self._lr)

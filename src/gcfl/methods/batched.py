@@ -1,0 +1,187 @@
+"""The trainer for many clients at once: what `training.train` does for one, with the clients as every tensor's first dimension."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from gcfl import rng
+from gcfl.methods.losses import sample_losses
+from gcfl.methods.parts import LocalRule, Setting, TrainOptions
+from gcfl.methods.sgd import SGD
+from gcfl.types import FloatArray, IntArray, Tree
+
+
+@dataclass(frozen=True)
+class Stack:
+    """m clients after training: local models, what they tell and remember (m, ...), and what it took."""
+
+    clients: IntArray
+    local: Tree
+    tells: Tree
+    remembers: Tree
+    examples: IntArray
+    steps: FloatArray
+    seen: FloatArray
+    forward: FloatArray
+    loss: FloatArray
+
+
+def train_stack(
+    setting: Setting,
+    rule: LocalRule,
+    round: int,
+    clients: IntArray,
+    x: Tensor,
+    y: Tensor,
+    sizes: IntArray,
+    weights: list[FloatArray] | None,
+    model: Tree,
+    told: tuple[Tree, bool],
+    remembered: Tree,
+    lr: float,
+) -> Stack:
+    """Local training of m clients. x, y: their samples one after the other, sizes (m,) how many each has.
+
+    told: what the server added, and whether it differs from client to client; remembered: stacked, or empty.
+    """
+    network, options = setting.network, setting.train
+    kept, scale = _kept(sizes, weights)
+    counts = np.array([len(own) for own in kept])
+    table, steps = schedule(setting.seed, round, clients, counts, options)
+    order = np.argsort(-steps, kind="stable")  # clients that have finished are at the end, and drop out
+    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    rows = np.zeros((len(kept), int(counts.max())), dtype=np.int64)
+    for place, own in enumerate(kept):
+        rows[place, : len(own)] = starts[place] + own
+    # Per client, step and place in the batch: the row of x, or -1.
+    places = np.where(table >= 0, np.take_along_axis(rows, np.maximum(table, 0).reshape(len(rows), -1), 1).reshape(table.shape), -1)
+    places, steps = places[order], steps[order]
+    model = {name: tensor.detach() for name, tensor in model.items()}
+    told_tree, told_apart = told
+    remembered = {name: tensor[torch.from_numpy(order)] for name, tensor in remembered.items()}
+    told_tree = {name: tensor[torch.from_numpy(order)] if told_apart else tensor for name, tensor in told_tree.items()}
+
+    fixed, apart = _begin(rule, model, told_tree, told_apart, remembered)
+    start = rule.start(model, remembered)
+    local = {name: _spread(tensor, model[name], len(order)) for name, tensor in start.items()}
+    params = {name: local[name] for name in network.trained}
+    rest = {name: tensor for name, tensor in model.items() if name not in params}
+    optimiser = SGD(list(params.values()), lr, options.momentum, options.weight_decay)
+    gradient = _gradient(setting, rule, rest, apart)
+    corrects = type(rule).correct is not LocalRule.correct
+    totals = torch.zeros(len(order), dtype=torch.float64)
+    for step in range(int(steps.max(initial=0))):
+        active = int((steps > step).sum())
+        at = torch.from_numpy(places[:active, step])
+        mask = (at >= 0).to(x.dtype)
+        rows_now = at.clamp(min=0)
+        shares = mask / mask.sum(dim=1, keepdim=True)
+        if scale is not None:
+            shares = shares * scale[rows_now]
+        now = {name: tensor[:active] for name, tensor in params.items()}
+        held = {name: tensor[:active] for name, tensor in fixed.items()} if apart else fixed
+        slopes, losses = gradient(now, x[rows_now], y[rows_now], shares, held)
+        totals[:active] += losses.double()
+        if corrects:
+            slopes = torch.vmap(rule.correct, in_dims=(0, 0, 0 if apart else None))(slopes, now, held)
+        if options.clip is not None:
+            slopes = _clipped(slopes, options.clip)
+        optimiser.step([slopes[name] for name in params], active)
+
+    back = torch.from_numpy(np.argsort(order))
+    ended = {name: local[name] if name in local else _spread(tensor, tensor, len(order)) for name, tensor in model.items()}
+    if type(rule).finish is LocalRule.finish:
+        tells: Tree = {}
+        remembers: Tree = {}
+    else:
+        done = torch.from_numpy(steps.astype(np.float32))
+        tells, remembers = torch.vmap(rule.finish, in_dims=(0, 0 if apart else None, 0, None))(ended, fixed, done, lr)
+    seen = (table >= 0).sum(axis=(1, 2)).astype(np.float64)
+    taken = steps[np.argsort(order)].astype(np.float64)
+    return Stack(
+        clients=clients,
+        local={name: tensor[back] for name, tensor in ended.items()},
+        tells={name: tensor[back] for name, tensor in tells.items()},
+        remembers={name: tensor[back].clone() for name, tensor in remembers.items()},
+        examples=counts,
+        steps=taken,
+        seen=seen,
+        forward=seen * rule.forwards(fixed),
+        loss=totals[back].numpy() / np.maximum(taken, 1),
+    )
+
+
+def schedule(
+    seed: int, round: int, clients: IntArray, sizes: IntArray, options: TrainOptions
+) -> tuple[npt.NDArray[np.int64], IntArray]:
+    """(m, S, batch) which of its samples each client takes in each step, -1 where a batch is short; (m,) how many steps.
+
+    The same orders as `training.orders` gives, in one draw per pass for all clients.
+    """
+    batch = min(options.batch, int(sizes.max()))
+    per_pass = -(-sizes // options.batch)
+    steps = np.full(len(sizes), options.steps) if options.steps else options.epochs * per_pass
+    table = np.full((len(sizes), int(steps.max()), batch), -1, dtype=np.int64)
+    bases = [rng.key(seed, "order", round, client) for client in clients.tolist()]
+    for number in range(int((-(-steps // per_pass)).max())):
+        orders = rng.orders(bases, number, sizes)
+        for place in range(int(per_pass.max())):
+            step = number * per_pass + place
+            now = np.flatnonzero((place < per_pass) & (step < steps))
+            part = orders[now, place * options.batch : place * options.batch + batch]
+            table[now, step[now], : part.shape[1]] = np.where(part < sizes[now, None], part, -1)
+    return table, steps
+
+
+def _kept(sizes: IntArray, weights: list[FloatArray] | None) -> tuple[list[IntArray], Tensor | None]:
+    """Each client's samples that count, and every sample's weight, scaled to mean 1 per client, where weights are used."""
+    if weights is None:
+        longest = np.arange(int(sizes.max()))
+        return [longest[:size] for size in sizes], None
+    kept, scale = [], []
+    for own in weights:
+        positive = np.flatnonzero(own > 0)
+        kept.append(positive if len(positive) else np.arange(len(own)))
+        scale.append(own / own[positive].mean() if len(positive) else np.ones(len(own)))
+    return kept, torch.from_numpy(np.concatenate(scale)).float()
+
+
+def _begin(rule: LocalRule, model: Tree, told: Tree, told_apart: bool, remembered: Tree) -> tuple[Tree, bool]:
+    """The rule's constants, and whether they differ from client to client."""
+    if not told_apart and not remembered:
+        return rule.begin(model, told, remembered), False
+    apart = (None, 0 if told_apart else None, 0 if remembered else None)
+    return torch.vmap(rule.begin, in_dims=apart)(model, told, remembered), True
+
+
+def _spread(tensor: Tensor, like: Tensor, clients: int) -> Tensor:
+    """One copy for each client, unless there is one already."""
+    return tensor.clone() if tensor.ndim > like.ndim else tensor.expand(clients, *tensor.shape).clone()
+
+
+def _gradient(setting: Setting, rule: LocalRule, rest: Tree, apart: bool) -> Callable[..., tuple[Tree, Tensor]]:
+    """(params, x, y, shares, fixed), all stacked, to (gradients, losses without the rule's term)."""
+    network, options = setting.network, setting.train
+
+    def loss(params: Tree, x: Tensor, y: Tensor, shares: Tensor, fixed: Tree) -> tuple[Tensor, Tensor]:
+        output = network({**params, **rest}, x, training=True)
+        plain = (sample_losses(output.logits, y, options) * shares).sum()
+        term = rule.loss(network, output, x, fixed)
+        return plain if term is None else plain + (term * shares).sum(), plain
+
+    found: Any = torch.vmap(torch.func.grad(loss, has_aux=True), in_dims=(0, 0, 0, 0, 0 if apart else None))
+    return found  # type: ignore[no-any-return]
+
+
+def _clipped(slopes: Tree, longest: float) -> Tree:
+    """Each client's gradient no longer than `longest` in all."""
+    squares = torch.stack([slope.flatten(1).square().sum(dim=1) for slope in slopes.values()]).sum(dim=0)
+    scale = (longest / squares.sqrt().clamp(min=1e-12)).clamp(max=1.0)
+    return {name: slope * scale.reshape(-1, *(1,) * (slope.ndim - 1)) for name, slope in slopes.items()}

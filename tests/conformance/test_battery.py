@@ -1,0 +1,237 @@
+"""One battery for every method: the catalogue's entries and all pairs of parts in `make test`, the full matrix in `make test-slow`.
+
+Whatever a method is made of: any number of workers gives the same bits; a kill and a resume change nothing; clients may
+come late, fail, lack a class or hold one nobody else has; what it sends and keeps survives the codec; and nobody looks at what is not his.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+
+import numpy as np
+import pytest
+import torch
+
+import gcfl
+from gcfl import codec, failpoints
+from gcfl.data import Source
+from gcfl.engine import ClientSide, InProcess, Observer, RunFolder, drive
+from gcfl.engine.rounds import Rounds
+from gcfl.errors import ConfigError
+from gcfl.methods import WORDS, parse
+from gcfl.types import Broadcast
+from helpers import prepared, run, same_bits, tiny
+from test_no_peeking import Guard, guarded
+
+SELECTORS = ["everything", *(name for name, word in WORDS.items() if word.select)]
+LOCALS = ["plain", "fedprox", "scaffold", "moon"]
+SERVERS = ["average", "fedavgm", "fedadam"]
+NEEDS_NO_WORD = {"everything", "plain", "average"}
+
+
+def method_name(*words: str) -> str:
+    return "+".join(word for word in words if word not in NEEDS_NO_WORD) or "fedavg"
+
+
+def pairwise() -> list[str]:
+    """Triples such that any two parts meet in at least one of them: servers go round as selectors and local rules change."""
+    return [
+        method_name(selector, local, SERVERS[(place + shift) % len(SERVERS)])
+        for shift, selector in enumerate(SELECTORS)
+        for place, local in enumerate(LOCALS)
+    ]
+
+
+def full() -> list[str]:
+    return [method_name(*words) for words in itertools.product(SELECTORS, LOCALS, SERVERS)]
+
+
+ENTRIES = [*WORDS, "skyline+random", "centralised+skyline", "gcfl+finetune+warmstart", "local-only+gcfl", "centralised+gcfl"]
+IN_TEST = sorted({*ENTRIES, *pairwise()})
+REST = sorted(set(full()) - set(IN_TEST))
+every_method = pytest.mark.parametrize(
+    "method", [*IN_TEST, *(pytest.param(name, marks=pytest.mark.slow) for name in REST)], ids=str
+)
+
+
+def settings(method: str) -> dict:
+    """Partial participation, a selection every other round, a checkpoint every other round."""
+    return tiny(
+        method=method,
+        cohort=3,
+        rounds=5,
+        data={"samples": 200, "validation": 60, "test": 30},
+        model={"name": "mlp", "hidden": [8]},
+        engine={"checkpoint_every": 2},
+        server={"fine_tune_epochs": 1},
+    )
+
+
+def test_pairs_are_covered():
+    met = {frozenset(pair) for name in pairwise() for pair in itertools.combinations(words_of(name), 2)}
+    for one, other in itertools.combinations((SELECTORS, LOCALS, SERVERS), 2):
+        for pair in itertools.product(one, other):
+            assert frozenset(pair) in met, pair
+
+
+def words_of(name: str) -> list[str]:
+    words = name.split("+")
+    return [next((word for word in group if word in words), group[0]) for group in (SELECTORS, LOCALS, SERVERS)]
+
+
+@every_method
+def test_workers_and_kills_change_nothing(method, tmp_path):
+    alone = gcfl.run(out=tmp_path / "alone", **settings(method))
+    assert alone.finished
+    for workers in (2, 3):
+        many = settings(method)
+        many["engine"] = {**many["engine"], "workers": workers}
+        same_bits(gcfl.run(out=tmp_path / str(workers), **many).folder, alone.folder)
+    killed = tmp_path / "killed" / alone.folder.name
+    _die_in_round(4, lambda: gcfl.run(out=tmp_path / "killed", **settings(method)))
+    assert not (killed / "summary.json").exists()
+    assert len(gcfl.load(killed).rounds) == 4
+    same_bits(gcfl.resume(killed).folder, alone.folder)
+
+
+def _die_in_round(number: int, call) -> None:
+    """In a process of its own, which SIGKILL ends after that round."""
+    child = os.fork()
+    if child == 0:
+        failpoints._passed.clear()
+        os.environ["GCFL_FAILPOINT"] = f"round.end:{number}:kill"
+        try:
+            call()
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -9
+
+
+@every_method
+def test_everything_that_travels_survives_the_codec(method, tmp_path):
+    """A transport that writes and reads every message and every memory gives the same model, and nothing else travels."""
+
+    class Wire(InProcess):
+        def exchange(self, broadcasts):
+            through = {}
+            for client, broadcast in broadcasts.items():
+                groups, _ = codec.decode(codec.encode({"model": broadcast.model, **broadcast.payload}))
+                payload = {name: groups.get(name, {}) for name in broadcast.payload}
+                through[client] = Broadcast(broadcast.round, groups["model"], payload)
+            answers = super().exchange(through)
+            for client, answer in answers.items():
+                groups, _ = codec.decode(codec.encode({"delta": answer.delta, **answer.payload}))
+                answers[client] = dataclasses.replace(
+                    answer, delta=groups["delta"], payload={name: groups[name] for name in answer.payload}
+                )
+                assert isinstance(answer.examples, int)
+                assert all(isinstance(value, int | float) for value in answer.metrics.values())
+            return answers
+
+        def commit(self, clients):
+            super().commit(clients)
+            for client, groups in self._states.items():
+                self._states[client] = codec.decode(codec.encode(groups))[0]
+
+    ready = prepared(**settings(method))
+    ends = []
+    for kind in (InProcess, Wire):
+        transport = kind(ClientSide(ready.setting, ready.method, ready.federation.clients))
+        rounds = ready.rounds(transport)
+        state = rounds.begin()
+        while not rounds.over(state):
+            played = rounds.play(state)
+            transport.commit(played.accepted)
+            state = played.state
+        ends.append(state)
+    for name, tensor in ends[0].model.items():
+        assert torch.equal(tensor, ends[1].model[name]), name
+    for part, tree in ends[0].parts.items():
+        assert all(torch.equal(tensor, ends[1].parts[part][name]) for name, tensor in tree.items())
+
+
+@every_method
+def test_a_client_that_fails_and_one_that_comes_late(method, tmp_path, monkeypatch):
+    """Client 1 fails in two rounds, and client 4 is away for the first three; the rest goes on, and both come back."""
+    if not parse(method).server.uses_clients or parse(method).pooled:
+        pytest.skip("no clients to fail")
+    work, draw = ClientSide.work, Rounds.draw
+
+    def failing(self, client, broadcast, remembered):
+        if client == 1 and broadcast.round in (1, 2):
+            raise ValueError("disk on fire")
+        return work(self, client, broadcast, remembered)
+
+    def late(self, round):
+        return tuple(client for client in range(5) if client != 4 or round >= 3)
+
+    monkeypatch.setattr(ClientSide, "work", failing)
+    monkeypatch.setattr(Rounds, "draw", late)
+    result = gcfl.run(out=tmp_path, **{**settings(method), "cohort": 1.0})
+    left_out = [record["left_out"] for record in result.rounds]
+    assert left_out == [{}, {"1": "ValueError: disk on fire"}, {"1": "ValueError: disk on fire"}, {}, {}]
+    assert [record["cohort"] for record in result.rounds] == [4, 4, 4, 5, 5]
+    assert result.finished
+    assert draw is not Rounds.draw
+
+
+@every_method
+def test_an_empty_class(method, tmp_path):
+    """Class 3 exists by name only; class 2 is at one client alone."""
+    draw = np.random.default_rng(0)
+    y = np.repeat([0, 1, 2], [50, 50, 20])
+    x = draw.normal(size=(120, 4)).astype(np.float32) + y[:, None]
+    server = np.tile([0, 1, 2], 10)
+    held = draw.normal(size=(30, 4)).astype(np.float32) + server[:, None]
+    owners = tmp_path / "owners.txt"
+    owners.write_text("\n".join(["a"] * 25 + ["b"] * 25 + ["a"] * 25 + ["b"] * 25 + ["c"] * 20))
+    source = Source("shapes", x, y, (0, 1, 2, 3), validation=(held, server), test=(held, server))
+    data = {"partition": "given", "owners": str(owners), "noise": 0.0, "min_size": 5}
+    own = {"method": method, "cohort": 1.0, "rounds": 3, "coreset": {"every": 2, "budget": 0.3}, "train": {"lr": 0.05}}
+    if parse(method).clean_only:
+        data["noise"] = 0.1
+    result = gcfl.run(
+        data=source, model="logistic", out=tmp_path, **own, **{f"data_{k}": v for k, v in {}.items()}, **_nested(data)
+    )
+    assert result.finished
+    assert all(np.isfinite(record["train_loss"]) for record in result.rounds if record["train_loss"] is not None)
+
+
+def _nested(data: dict) -> dict:
+    return {f"data.{name}": value for name, value in data.items()}
+
+
+@every_method
+def test_nobody_looks_at_what_is_not_his(method, tmp_path, monkeypatch):
+    """The truth raises while a round is played, the server's samples while a client works."""
+    ready = prepared(**{**settings(method), "rounds": 3})
+    of_truth, of_server = Guard(), Guard()
+    truth = guarded(ready.federation.truth, of_truth, "truth")
+    validation = guarded(ready.federation.validation, of_server, "D_S")
+    play, work = Rounds.play, ClientSide.work
+
+    def raised(guard, call, *arguments):
+        guard.up = True
+        try:
+            return call(*arguments)
+        finally:
+            guard.up = False
+
+    monkeypatch.setattr(Rounds, "play", lambda self, state: raised(of_truth, play, self, state))
+    monkeypatch.setattr(ClientSide, "work", lambda self, *arguments: raised(of_server, work, self, *arguments))
+    side = ClientSide(ready.setting, ready.method, ready.federation.clients)
+    rounds = dataclasses.replace(ready.rounds(InProcess(side)), validation=validation)
+    folder = RunFolder(tmp_path / "run")
+    folder.create("", {})
+    records = []
+    drive(rounds, folder, Observer(truth, ready.federation.clients.source_rows), 1, records.append, lambda _: None)
+    assert len(records) == 3
+    assert not any(record.left_out for record in records), "a guard was passed inside a client"
+
+
+def test_contradictions_are_named(tmp_path):
+    for method in ("fedprox+scaffold", "fedavgm+fedadam", "gcfl+random", "server-only+gcfl", "local-only+scaffold"):
+        with pytest.raises(ConfigError, match="contradictory"):
+            run(tmp_path, method=method)
