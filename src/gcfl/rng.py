@@ -28,6 +28,18 @@ def key(seed: int, *names: Name) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest(), "little")
 
 
+def keys(numbers: list[int], seed: int, *names: Name) -> list[int]:
+    """key(seed, *names, number) for many numbers."""
+    start = "\x1f".join(f"{type(name).__name__}:{name}" for name in (seed, *names))
+    prefix = hashlib.blake2b(f"{start}\x1fint:".encode(), digest_size=16)
+    found = []
+    for number in numbers:
+        digest = prefix.copy()
+        digest.update(b"%d" % number)
+        found.append(int.from_bytes(digest.digest(), "little"))
+    return found
+
+
 def stream(seed: int, *names: Name) -> np.random.Generator:
     """A generator of its own for one named purpose."""
     return np.random.Generator(np.random.Philox(key=key(seed, *names)))

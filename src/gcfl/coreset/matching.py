@@ -2,37 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from torch import Tensor
 
 from gcfl.coreset.budget import Split
-from gcfl.coreset.omp import Pursuit, pursue
+from gcfl.coreset.omp import Pursuit, Singles, pursue
 from gcfl.coreset.pool import Pool, unweighted
 from gcfl.types import Coreset
 
+Draw = np.random.Generator | Callable[[], np.random.Generator]  # made when needed, where making it costs more than the choice
+_SMALL = 1 << 16
 
-def match_label_wise(pool: Pool, target: Tensor, budget: int, how: Pursuit, split: Split, draw: np.random.Generator) -> Coreset:
+
+def match_label_wise(pool: Pool, target: Tensor, budget: int, how: Pursuit, split: Split, draw: Draw) -> Coreset:
     """GCFL, label-wise: one pursuit per class, over the samples labelled c, towards row c of target (C, d + 1).
 
     The paper's equation 5 with g_j = (p_jc - 1)·[h_j, 1]. A class whose target is zero (the server has no sample of
     it) gets its points at random from `draw`. The result has exactly min(budget, n) points.
     """
     gradients = pool.own_label()
+    absent = _absent(target)
+    singles = Singles(gradients, pool.labels, target, how) if pool.features.numel() <= _SMALL else None
 
     def pick(label: int, rows: Tensor, share: int) -> Coreset:
-        if _absent(target, label):
+        if absent[label]:
             return _by_chance(len(rows), share, draw)
+        if share == 1 and singles is not None:
+            return singles.best(rows.numpy(), label)
         return pursue(gradients.rows(rows), target[label : label + 1], share, how)
 
     return pool.each_class(budget, split, pick)
 
 
-def _absent(target: Tensor, label: int) -> bool:
-    return bool((target[label] == 0).all())
+def _absent(target: Tensor) -> list[bool]:
+    """(C,) whether the server has no sample of a class."""
+    absent: list[bool] = (target == 0).all(dim=1).tolist()
+    return absent
 
 
-def _by_chance(n: int, share: int, draw: np.random.Generator) -> Coreset:
+def _by_chance(n: int, share: int, draw: Draw) -> Coreset:
     """Random points whose weights are together 1, about what a pursuit gives a class."""
+    draw = draw() if callable(draw) else draw
     chance = np.sort(draw.permutation(n)[:share])
     return Coreset(chance, np.full(len(chance), 1 / len(chance)))
 
@@ -59,7 +71,7 @@ def match_own_whole(pool: Pool, budget: int, how: Pursuit) -> Coreset:
     return pursue(gradients, gradients.mean(), budget, how)
 
 
-def glister_label_wise(pool: Pool, target: Tensor, budget: int, split: Split, draw: np.random.Generator) -> Coreset:
+def glister_label_wise(pool: Pool, target: Tensor, budget: int, split: Split, draw: Draw) -> Coreset:
     """GLISTER (Killamsetty et al. 2021), linearised: per class, the largest ⟨g_j, target_c⟩; random where c is absent.
 
     GLISTER maximises the log-likelihood of a validation set after one gradient step on the coreset. To first order in
@@ -67,9 +79,10 @@ def glister_label_wise(pool: Pool, target: Tensor, budget: int, split: Split, dr
     its best b points are the b largest. (The original evaluates the validation loss itself, which clients cannot.)
     """
     inner = pool.own_label()
+    absent = _absent(target)
 
     def pick(label: int, rows: Tensor, share: int) -> Coreset:
-        if _absent(target, label):
+        if absent[label]:
             return unweighted(_by_chance(len(rows), share, draw).indices)
         return _largest(inner.rows(rows).inner(target[label : label + 1]), share)
 

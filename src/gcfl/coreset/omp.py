@@ -60,10 +60,13 @@ def pursue(gradients: Gradients, target: Tensor, budget: int, how: Pursuit | Non
     if budget <= 0:
         return Coreset(np.empty(0, dtype=np.int64), np.empty(0))
     gradients, norms = _finite(gradients)
-    gradients = gradients.ready_for_columns()
+    if budget > 1:
+        gradients = gradients.ready_for_columns()
     first = gradients.inner(target).numpy()
     slack = how.tolerance * float(target.double().square().sum().sqrt())
     threshold = slack * np.sqrt(norms)
+    if budget == 1 and trace is None:
+        return _single(gradients, target, how, first, norms, threshold, slack)
     weights = ActiveSet(budget, how.ridge, how.nonnegative, slack)
     selected = _Selected(gradients, target, budget)
     columns = torch.empty((budget, n), dtype=gradients.features.dtype)
@@ -91,6 +94,48 @@ def pursue(gradients: Gradients, target: Tensor, budget: int, how: Pursuit | Non
         if trace is not None:
             trace(chosen[:count].copy(), weights.weights[:count].copy())
     return Coreset(chosen, weights.weights)
+
+
+def _single(
+    gradients: Gradients, target: Tensor, how: Pursuit, first: FloatArray, norms: FloatArray, threshold: FloatArray, slack: float
+) -> Coreset:
+    """A budget of one needs no active set: the best point, and w = ⟨g_j, g⟩ / (‖g_j‖² + λ) where that lowers the objective."""
+    gain = first if how.nonnegative else np.abs(first)
+    j = int(_scores(how, gain, first, norms).argmax())
+    weight = np.zeros(1)
+    if how.score == "nearest" or gain[j] > threshold[j] or (gain > threshold).any():
+        column, inner = _Selected(gradients, target, 1).enter(j)
+        worth = inner if how.nonnegative else abs(inner)
+        if worth > slack * np.sqrt(column[0]):
+            weight[0] = inner / (column[0] + how.ridge)
+    return Coreset(np.array([j]), weight)
+
+
+class Singles:
+    """The best single point of each class of a small pool, with what all classes need computed once: gradients (n,) of rank one
+    with one coefficient each, labels (n,), target (C, d + 1) or (C, d). The same choice as a pursuit with a budget of one."""
+
+    def __init__(self, gradients: Gradients, labels: Tensor, target: Tensor, how: Pursuit) -> None:
+        self._how = how
+        features, wanted = gradients.features.double().numpy(), target.double().numpy()
+        coefficients, own = gradients.coefficients.double().numpy()[:, 0], wanted[labels.numpy()]
+        d = features.shape[1]
+        dots = np.einsum("nd,nd->n", features, own[:, :d])
+        squares = np.einsum("nd,nd->n", features, features)
+        if gradients.bias:
+            dots, squares = dots + own[:, d], squares + 1
+        self._inner, self._norms = coefficients * dots, coefficients**2 * squares
+        if not np.isfinite(self._norms).all():
+            raise DataError("features or probabilities are NaN, infinite or too large to square")
+        self._slack = how.tolerance * np.sqrt(np.einsum("cd,cd->c", wanted, wanted))
+
+    def best(self, rows: IntArray, label: int) -> Coreset:
+        """Which of these rows, all of that label, and its weight."""
+        first, norms = self._inner[rows], self._norms[rows]
+        gain = first if self._how.nonnegative else np.abs(first)
+        j = int(_scores(self._how, gain, first, norms).argmax())
+        lowers = gain[j] > self._slack[label] * np.sqrt(norms[j])
+        return Coreset(np.array([j]), np.array([first[j] / (norms[j] + self._how.ridge) if lowers else 0.0]))
 
 
 def _finite(gradients: Gradients) -> tuple[Gradients, FloatArray]:

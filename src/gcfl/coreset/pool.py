@@ -43,12 +43,13 @@ class Pool:
 
         What `pick` returns counts within rows.
         """
-        shares = per_class(np.bincount(self.labels.numpy(), minlength=self.classes), budget, split)
+        labels = self.labels.numpy()
+        shares = per_class(np.bincount(labels, minlength=self.classes), budget, split)
         indices, weights = [np.empty(0, dtype=np.int64)], [np.empty(0)]
         for label in np.flatnonzero(shares).tolist():
-            rows = torch.nonzero(self.labels == label)[:, 0]
-            found = pick(label, rows, int(shares[label]))
-            indices.append(rows.numpy()[found.indices])
+            rows = np.flatnonzero(labels == label)
+            found = pick(label, torch.from_numpy(rows), int(shares[label]))
+            indices.append(rows[found.indices])
             weights.append(found.weights)
         return Coreset(np.concatenate(indices), np.concatenate(weights))
 

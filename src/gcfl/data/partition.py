@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -24,7 +25,7 @@ class Partition:
     def __getitem__(self, client: int) -> IntArray:
         return self.order[self.offsets[client] : self.offsets[client + 1]]
 
-    @property
+    @cached_property
     def sizes(self) -> IntArray:
         return np.diff(self.offsets)
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from gcfl import codec
 from gcfl.methods.replies import Replies, Stacked
-from gcfl.types import Broadcast, Tree
+from gcfl.types import Broadcast
 
 _METRIC_BYTES = 8  # a number in a message
 
@@ -54,21 +54,13 @@ def mean_loss(replies: Replies) -> float | None:
 
 
 def traffic(broadcasts: Mapping[int, Broadcast], replies: Replies) -> dict[str, dict[str, int]]:
-    """Bytes by direction and payload name, summed over clients. Trees that many messages share are measured once."""
-    sizes: dict[int, int] = {}
-
-    def size(tree: Tree) -> int:
-        if id(tree) not in sizes:
-            sizes[id(tree)] = codec.size(tree)
-        return sizes[id(tree)]
-
+    """Bytes by direction and payload name, summed over clients. What many clients are told alike is measured once."""
     down: Counter[str] = Counter()
     up: Counter[str] = Counter()
-    for broadcast in broadcasts.values():
-        down["model"] += size(broadcast.model)
-        for name, tree in broadcast.payload.items():
-            if tree:
-                down[name] += size(tree)
+    messages = {id(broadcast): broadcast for broadcast in broadcasts.values()}
+    for same, count in Counter(map(id, broadcasts.values())).items():
+        down["model"] += count * codec.size(messages[same].model)
+        down.update({name: count * codec.size(tree) for name, tree in messages[same].payload.items() if tree})
     if isinstance(replies, Stacked):
         up["model"] += codec.size(replies.delta)
         up.update({name: codec.size(tree) for name, tree in replies.payload.items() if tree})

@@ -6,6 +6,7 @@ Nothing here knows a method by name, and nothing here writes a file.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -85,10 +86,7 @@ class Rounds:
             view = replace(view, model=warmed(view, server))
         with times.of("select"):
             told = {name: part.announce(state.parts[name], view) for name, part in self.method.parts.items()}
-        broadcasts = {
-            client: Broadcast(state.round, view.model, {name: per[client] for name, per in told.items() if client in per})
-            for client in view.clients
-        }
+        broadcasts = _broadcasts(view, told)
         answers = self.transport.exchange(broadcasts) if broadcasts else {}
         replies, left_out = self._accept(view, answers)
         for client, reason in left_out.items():
@@ -226,3 +224,16 @@ class Rounds:
             return None
         models = self.method.server.judged(view, after.model, replies)
         return mean_scores([evaluate(self.setting.network, model, self.test) for model in models])
+
+
+def _broadcasts(view: ServerView, told: Mapping[str, Mapping[int, Tree]]) -> dict[int, Broadcast]:
+    """Each client's message; clients that are told the same share one."""
+    alike: dict[tuple[int, ...], Broadcast] = {}
+    found = {}
+    for client in view.clients:
+        mine = {name: per[client] for name, per in told.items() if client in per}
+        same = tuple(map(id, mine.values()))
+        if same not in alike:
+            alike[same] = Broadcast(view.round, view.model, mine)
+        found[client] = alike[same]
+    return found

@@ -26,6 +26,8 @@ class Later(Shard):
         if name not in ("x", "y", "ids", "whole"):
             return object.__getattribute__(self, name)
         held = self.__dict__
+        if name == "whole" and held["_data"].whole is None:
+            return None
         if "_own" not in held:
             held["_own"] = held["_data"].shard(held["_client"])
         return getattr(held["_own"], name)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
+import torch
+
 from gcfl.engine.client import ClientSide, Reply
 from gcfl.errors import one_line
 from gcfl.methods.replies import Stacked
@@ -58,7 +60,7 @@ class ClientMemory:
 
     def commit(self, clients: Iterable[int]) -> None:
         for client in clients:
-            if state := self._pending[client]:
+            if (state := self._pending[client]) and not _same(self._states.get(client, {}), state):
                 self._states[client] = state
                 self._changed.add(client)
         self._pending = {}
@@ -77,6 +79,15 @@ class ClientMemory:
 
     def restore(self, states: Mapping[int, Groups]) -> None:
         self._states = dict(states)
+
+
+def _same(before: Groups, after: Groups) -> bool:
+    """Whether a client remembers just what it remembered: most keep the coreset that they have."""
+    return before.keys() == after.keys() and all(
+        tree is before[name]
+        or (tree.keys() == before[name].keys() and all(torch.equal(tensor, before[name][leaf]) for leaf, tensor in tree.items()))
+        for name, tree in after.items()
+    )
 
 
 class InProcess(ClientMemory):

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from gcfl.engine.client import ClientSide, Reply
+from gcfl.engine.client import ClientSide
 from gcfl.engine.together import Later, Together, View
 from gcfl.engine.transport import ClientMemory
 from gcfl.errors import ModelError, one_line
@@ -25,7 +25,7 @@ from gcfl.methods.batched import Stack, train_stack
 from gcfl.methods.parts import Meter
 from gcfl.methods.replies import Stacked
 from gcfl.methods.training import learning_rate
-from gcfl.types import Broadcast, Coreset, Failure, FloatArray, Groups, IntArray, Tree, Update
+from gcfl.types import Broadcast, Coreset, Failure, Groups, IntArray, Tree
 
 _STACK_NUMBERS = 1 << 25  # so many numbers of inputs and weights in one stack, about 128 MB
 _REFUSED = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd, nn.RNNBase, nn.MultiheadAttention)
@@ -45,7 +45,6 @@ def check(setting: Setting) -> None:
 class _Chosen:
     """One client's part in the round: what it trains on, what it tells and remembers of that, and what choosing cost."""
 
-    client: int
     coreset: Coreset
     tells: Tree
     remembers: Tree
@@ -68,7 +67,7 @@ class Vectorised(ClientMemory):
         clock = _Clock()
         chosen, failures = self._select(clients, broadcasts, model)
         select_cost = clock.lap(len(clients))
-        trained = [self._train(stack, broadcasts, model, first.round) for stack in self._stacks(chosen)]
+        trained = [self._train(stack, chosen, broadcasts, model, first.round) for stack in self._stacks(chosen)]
         train_cost = clock.lap(len(clients))
         return self._answer(chosen, failures, trained, model, select_cost, train_cost)
 
@@ -79,9 +78,9 @@ class Vectorised(ClientMemory):
         method, data = self._side.method, self._side.data
         sizes = data.partition.sizes
         if method.select.whole:
-            ones = np.ones(int(sizes[clients].max()))
-            everything = np.arange(len(ones))
-            return {c: _Chosen(c, Coreset(everything[: sizes[c]], ones[: sizes[c]]), {}, {}, 0) for c in clients}, {}
+            own = sizes[clients].tolist()
+            alike = {size: _Chosen(Coreset(np.arange(size), np.ones(size)), {}, {}, 0) for size in set(own)}
+            return {client: alike[size] for client, size in zip(clients, own, strict=True)}, {}
         due = [client for client in clients if "select" in broadcasts[client].payload]
         together, asked = Together(self._side, due, model), set(due)
         chosen: dict[int, _Chosen] = {}
@@ -95,45 +94,50 @@ class Vectorised(ClientMemory):
             except Exception as error:  # a client that fails must not take the round with it
                 failures[client] = Failure(one_line(error))
                 continue
-            chosen[client] = _Chosen(client, selection.coreset, selection.tells, selection.remembers, view.meter.forward)
+            chosen[client] = _Chosen(selection.coreset, selection.tells, selection.remembers, view.meter.forward)
         return chosen, failures
 
-    def _stacks(self, chosen: Mapping[int, _Chosen]) -> list[list[_Chosen]]:
+    def _stacks(self, chosen: Mapping[int, _Chosen]) -> list[list[int]]:
         """Clients of similar sizes together, those with a memory of the local rule apart from those without."""
-        network, x = self._side.setting.network, self._side.data.x
-        weights = sum(tensor.numel() for tensor in network.tree().values())
-        sample = x.base[0].numel()
-        stacks: list[list[_Chosen]] = []
-        for known in (False, True):
-            group = [one for one in chosen.values() if bool(self.of(one.client).get("local")) == known]
-            group.sort(key=lambda one: len(one.coreset), reverse=True)
-            while group:
-                each = len(group[0].coreset) * sample + 4 * weights
-                count = max(1, _STACK_NUMBERS // each)
+        weights = sum(tensor.numel() for tensor in self._side.setting.network.tree().values())
+        sample = self._side.data.x.base[0].numel()
+        known = np.array([bool(self._states and self.of(client).get("local")) for client in chosen])
+        sizes = np.array([len(one.coreset.indices) for one in chosen.values()])
+        clients = np.array(list(chosen))
+        stacks: list[list[int]] = []
+        for group in (np.flatnonzero(~known), np.flatnonzero(known)):
+            rest = group[np.argsort(-sizes[group], kind="stable")]
+            while len(rest):
+                longest = int(sizes[rest[0]])
+                count = max(1, _STACK_NUMBERS // (longest * sample + 4 * weights))
                 # A stack is as long as its longest client: a new one where padding would be half of it.
-                count = min(count, sum(2 * len(one.coreset) >= len(group[0].coreset) for one in group))
-                stacks.append(group[:count])
-                group = group[count:]
+                count = min(count, int((2 * sizes[rest] >= longest).sum()))
+                stacks.append(clients[rest[:count]].tolist())
+                rest = rest[count:]
         return stacks
 
-    def _train(self, stack: list[_Chosen], broadcasts: Mapping[int, Broadcast], model: Tree, round: int) -> Stack:
+    def _train(
+        self, stack: list[int], chosen: Mapping[int, _Chosen], broadcasts: Mapping[int, Broadcast], model: Tree, round: int
+    ) -> Stack:
         side = self._side
-        setting, device = side.setting, side.setting.network.device
-        rows = [side.data.partition[one.client][one.coreset.indices] for one in stack]
-        weights: list[FloatArray] | None = [one.coreset.weights for one in stack] if side.method.select.weighted else None
+        setting, select, partition = side.setting, side.method.select, side.data.partition
+        own = [chosen[client].coreset for client in stack]
+        rows = [partition[client] for client in stack]
+        if not select.whole:
+            rows = [held[coreset.indices] for held, coreset in zip(rows, own, strict=True)]
         together = np.concatenate(rows)
         return train_stack(
             setting,
             side.method.local,
             round,
-            np.array([one.client for one in stack]),
+            np.array(stack),
             setting.network.prepare(side.data.x.take(together)),
-            side.data.y[torch.from_numpy(together)].to(device),
-            np.array([len(own) for own in rows]),
-            weights,
+            side.data.y[torch.from_numpy(together)].to(setting.network.device),
+            np.array([len(held) for held in rows]),
+            [coreset.weights for coreset in own] if select.weighted else None,
             model,
-            _shared([broadcasts[one.client].payload.get("local", {}) for one in stack]),
-            _stacked([self.of(one.client).get("local", {}) for one in stack]),
+            _shared([broadcasts[client].payload.get("local", {}) for client in stack]),
+            _stacked([self.of(client).get("local", {}) for client in stack]),
             learning_rate(setting.train, round, setting.rounds),
         )
 
@@ -158,14 +162,7 @@ class Vectorised(ClientMemory):
         delta = {name: column([stack.local[name] - model[name] for stack in trained]) for name in sent}
         tells = {name: column([stack.tells[name] for stack in trained]) for name in (trained[0].tells if trained else ())}
         clients = clients[order]
-        remembers = [(stack, place) for stack in trained for place in range(len(stack.clients))]
-        for client, where in zip(clients.tolist(), order.tolist(), strict=True):
-            stack, place = remembers[where]
-            local = {name: tensor[place] for name, tensor in stack.remembers.items()}
-            if local or chosen[client].remembers:
-                self.propose(client, Reply(_NO_UPDATE, {"select": chosen[client].remembers, "local": local}))
-            else:
-                self._pending[client] = {}
+        self._remember(trained, chosen)
         select = _stacked([chosen[client].tells for client in clients.tolist()])
         steps = np.concatenate([stack.steps for stack in trained])[order] if trained else np.empty(0)
         forward = np.concatenate([stack.forward for stack in trained])[order] if trained else np.empty(0)
@@ -185,11 +182,19 @@ class Vectorised(ClientMemory):
         examples = np.concatenate([stack.examples for stack in trained])[order] if trained else np.empty(0, dtype=np.int64)
         return Stacked(clients, delta, payload, examples, metrics, failures)
 
+    def _remember(self, trained: list[Stack], chosen: Mapping[int, _Chosen]) -> None:
+        """What each client would keep, once the server has accepted its answer."""
+        for stack in trained:
+            if not stack.remembers and self._side.method.select.whole:
+                self._pending.update({client: {} for client in stack.clients.tolist()})
+                continue
+            for place, client in enumerate(stack.clients.tolist()):
+                local = {name: tensor[place] for name, tensor in stack.remembers.items()}
+                groups = {"select": chosen[client].remembers, "local": local}
+                self._pending[client] = {name: tree for name, tree in groups.items() if tree}
+
     def close(self) -> None:
         pass
-
-
-_NO_UPDATE = Update({}, {}, 0, {})
 
 
 class _Clock:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -52,16 +51,12 @@ def train_stack(
     told: what the server added, and whether it differs from client to client; remembered: stacked, or empty.
     """
     network, options = setting.network, setting.train
-    kept, scale = _kept(sizes, weights)
-    counts = np.array([len(own) for own in kept])
+    rows, counts, scale = _rows(sizes, weights)
     table, steps = schedule(setting.seed, round, clients, counts, options)
     order = np.argsort(-steps, kind="stable")  # clients that have finished are at the end, and drop out
-    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-    rows = np.zeros((len(kept), int(counts.max())), dtype=np.int64)
-    for place, own in enumerate(kept):
-        rows[place, : len(own)] = starts[place] + own
     # Per client, step and place in the batch: the row of x, or -1.
-    places = np.where(table >= 0, np.take_along_axis(rows, np.maximum(table, 0).reshape(len(rows), -1), 1).reshape(table.shape), -1)
+    flat = table.reshape(len(table), -1)
+    places = np.where(flat >= 0, np.take_along_axis(rows, np.maximum(flat, 0), axis=1), -1).reshape(table.shape)
     places, steps = places[order], steps[order]
     model = {name: tensor.detach() for name, tensor in model.items()}
     told_tree, told_apart = told
@@ -129,7 +124,7 @@ def schedule(
     per_pass = -(-sizes // options.batch)
     steps = np.full(len(sizes), options.steps) if options.steps else options.epochs * per_pass
     table = np.full((len(sizes), int(steps.max()), batch), -1, dtype=np.int64)
-    bases = [rng.key(seed, "order", round, client) for client in clients.tolist()]
+    bases = rng.keys(clients.tolist(), seed, "order", round)
     for number in range(int((-(-steps // per_pass)).max())):
         orders = rng.orders(bases, number, sizes)
         for place in range(int(per_pass.max())):
@@ -140,17 +135,24 @@ def schedule(
     return table, steps
 
 
-def _kept(sizes: IntArray, weights: list[FloatArray] | None) -> tuple[list[IntArray], Tensor | None]:
-    """Each client's samples that count, and every sample's weight, scaled to mean 1 per client, where weights are used."""
+def _rows(sizes: IntArray, weights: list[FloatArray] | None) -> tuple[IntArray, IntArray, Tensor | None]:
+    """(m, longest) the rows of x that each client's samples are, (m,) how many count, and every row's weight where used.
+
+    Weights are scaled to mean 1 per client, and samples of weight 0 do not count.
+    """
+    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
     if weights is None:
-        longest = np.arange(int(sizes.max()))
-        return [longest[:size] for size in sizes], None
+        return starts[:, None] + np.arange(int(sizes.max())), sizes, None
     kept, scale = [], []
     for own in weights:
         positive = np.flatnonzero(own > 0)
         kept.append(positive if len(positive) else np.arange(len(own)))
         scale.append(own / own[positive].mean() if len(positive) else np.ones(len(own)))
-    return kept, torch.from_numpy(np.concatenate(scale)).float()
+    counts = np.array([len(own) for own in kept])
+    rows = np.zeros((len(kept), int(counts.max())), dtype=np.int64)
+    for place, counted in enumerate(kept):
+        rows[place, : len(counted)] = starts[place] + counted
+    return rows, counts, torch.from_numpy(np.concatenate(scale)).float()
 
 
 def _begin(rule: LocalRule, model: Tree, told: Tree, told_apart: bool, remembered: Tree) -> tuple[Tree, bool]:
@@ -167,17 +169,31 @@ def _spread(tensor: Tensor, like: Tensor, clients: int) -> Tensor:
 
 
 def _gradient(setting: Setting, rule: LocalRule, rest: Tree, apart: bool) -> Callable[..., tuple[Tree, Tensor]]:
-    """(params, x, y, shares, fixed), all stacked, to (gradients, losses without the rule's term)."""
+    """(params, x, y, shares, fixed), all stacked, to (gradients, losses without the rule's term).
+
+    Only the network and the rule's term run under vmap. A client's loss depends on its own parameters alone, so the
+    gradient of the sum of all losses is every client's gradient.
+    """
     network, options = setting.network, setting.train
 
-    def loss(params: Tree, x: Tensor, y: Tensor, shares: Tensor, fixed: Tree) -> tuple[Tensor, Tensor]:
+    def forward(params: Tree, x: Tensor, fixed: Tree) -> tuple[Tensor, ...]:
         output = network({**params, **rest}, x, training=True)
-        plain = (sample_losses(output.logits, y, options) * shares).sum()
         term = rule.loss(network, output, x, fixed)
-        return plain if term is None else plain + (term * shares).sum(), plain
+        return (output.logits,) if term is None else (output.logits, term)
 
-    found: Any = torch.vmap(torch.func.grad(loss, has_aux=True), in_dims=(0, 0, 0, 0, 0 if apart else None))
-    return found  # type: ignore[no-any-return]
+    together = torch.vmap(forward, in_dims=(0, 0, 0 if apart else None))
+
+    def gradient(params: Tree, x: Tensor, y: Tensor, shares: Tensor, fixed: Tree) -> tuple[Tree, Tensor]:
+        params = {name: tensor.detach().requires_grad_() for name, tensor in params.items()}
+        logits, *terms = together(params, x, fixed)
+        losses = sample_losses(logits.flatten(0, 1), y.flatten(), options).reshape(shares.shape) * shares
+        total = losses.sum()
+        for term in terms:
+            total = total + (term * shares).sum()
+        slopes = torch.autograd.grad(total, list(params.values()), materialize_grads=True)
+        return dict(zip(params, slopes, strict=True)), losses.detach().sum(dim=1)
+
+    return gradient
 
 
 def _clipped(slopes: Tree, longest: float) -> Tree:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import ClassVar
 
 from gcfl import rng
@@ -20,5 +21,5 @@ class Glister(Targeted):
     def pick(self, view: ClientView, target: Tree, budget: int) -> Coreset:
         if self.variant == "whole":
             return glister_whole(view.pool, target["target"], budget)
-        draw = rng.stream(view.setting.seed, "absent", view.round, view.client)
+        draw = partial(rng.stream, view.setting.seed, "absent", view.round, view.client)
         return glister_label_wise(view.pool, target["target"], budget, self.split, draw)

@@ -5,6 +5,7 @@ Server half: the gradient of D_S (`targeted`). Client half: orthogonal matching 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import ClassVar
 
 from gcfl import rng
@@ -24,5 +25,5 @@ class GradientMatching(Targeted, PursuitOptions):
     def pick(self, view: ClientView, target: Tree, budget: int) -> Coreset:
         if self.variant == "whole":
             return match_whole(view.pool, target["target"], budget, self.how)
-        draw = rng.stream(view.setting.seed, "absent", view.round, view.client)
+        draw = partial(rng.stream, view.setting.seed, "absent", view.round, view.client)
         return match_label_wise(view.pool, target["target"], budget, self.how, self.split, draw)

@@ -68,7 +68,7 @@ class Periodic(Selector):
             coreset, chosen_in = self.pick(view, told, budget), view.round
         elif remembered and int(remembered["indices"].max()) < len(view.shard):
             coreset = Coreset(remembered["indices"].numpy(), remembered["weights"].numpy())
-            chosen_in = int(remembered["round"])
+            return Selection(coreset, {"round": remembered["round"]}, remembered)
         else:
             coreset, chosen_in = at_random(view, budget, "initial"), NEVER
         chosen = torch.tensor(chosen_in)

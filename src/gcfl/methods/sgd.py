@@ -26,6 +26,11 @@ class SGD:
         if first is not None and first < len(params[0]):
             params, buffers = ([tensor[:first] for tensor in tensors] for tensors in (params, buffers))
         if self._fused:
+            # The kernel walks through memory: a gradient that lies there in another order than its parameter would go astray.
+            gradients = [
+                gradient if gradient.stride() == param.stride() else torch.empty_like(param).copy_(gradient)
+                for gradient, param in zip(gradients, params, strict=True)
+            ]
             torch._fused_sgd_(
                 params,
                 gradients,
