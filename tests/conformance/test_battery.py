@@ -1,7 +1,8 @@
 """One battery for every method: the catalogue's entries and all pairs of parts in `make test`, the full matrix in `make test-slow`.
 
 Whatever a method is made of: any number of workers gives the same bits; a kill and a resume change nothing; clients may
-come late, fail, lack a class or hold one nobody else has; what it sends and keeps survives the codec; and nobody looks at what is not his.
+come late, fail, lack a class or hold one that nobody else has; what it sends and keeps survives the codec; and nobody
+looks at what is not his.
 """
 
 from __future__ import annotations
@@ -196,6 +197,7 @@ def test_an_empty_class(method, tmp_path):
         data=source, model="logistic", out=tmp_path, **own, **{f"data_{k}": v for k, v in {}.items()}, **_nested(data)
     )
     assert result.finished
+    assert len(result.clients) == (1 if parse(method).pooled else 3)
     assert all(np.isfinite(record["train_loss"]) for record in result.rounds if record["train_loss"] is not None)
 
 

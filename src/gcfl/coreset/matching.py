@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 from torch import Tensor
@@ -22,16 +23,17 @@ def match_label_wise(pool: Pool, target: Tensor, budget: int, how: Pursuit, spli
     The paper's equation 5 with g_j = (p_jc - 1)·[h_j, 1]. A class whose target is zero (the server has no sample of
     it) gets its points at random from `draw`. The result has exactly min(budget, n) points.
     """
-    gradients = pool.own_label()
     absent = _absent(target)
-    singles = Singles(gradients, pool.labels, target, how) if pool.features.numel() <= _SMALL else None
+    gradients = cache(pool.own_label)
+    small = pool.features.numel() <= _SMALL
+    singles = cache(lambda: Singles(pool.features, pool.own_probability(), pool.labels, target, pool.bias, how))
 
     def pick(label: int, rows: Tensor, share: int) -> Coreset:
         if absent[label]:
             return _by_chance(len(rows), share, draw)
-        if share == 1 and singles is not None:
-            return singles.best(rows.numpy(), label)
-        return pursue(gradients.rows(rows), target[label : label + 1], share, how)
+        if share == 1 and small:
+            return singles().best(rows.numpy(), label)
+        return pursue(gradients().rows(rows), target[label : label + 1], share, how)
 
     return pool.each_class(budget, split, pick)
 

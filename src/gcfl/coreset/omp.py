@@ -112,19 +112,21 @@ def _single(
 
 
 class Singles:
-    """The best single point of each class of a small pool, with what all classes need computed once: gradients (n,) of rank one
-    with one coefficient each, labels (n,), target (C, d + 1) or (C, d). The same choice as a pursuit with a budget of one."""
+    """The best single point of each class of a small pool, with what all classes need computed once.
 
-    def __init__(self, gradients: Gradients, labels: Tensor, target: Tensor, how: Pursuit) -> None:
+    features (n, d), own (n,) the probability of each sample's label, labels (n,), target (C, d + 1), or (C, d) without bias;
+    g_j = (own_j - 1)·[features_j, 1]. The same choice as a pursuit with a budget of one.
+    """
+
+    def __init__(self, features: Tensor, own: Tensor, labels: Tensor, target: Tensor, bias: bool, how: Pursuit) -> None:
         self._how = how
-        features, wanted = gradients.features.double().numpy(), target.double().numpy()
-        coefficients, own = gradients.coefficients.double().numpy()[:, 0], wanted[labels.numpy()]
-        d = features.shape[1]
-        dots = np.einsum("nd,nd->n", features, own[:, :d])
-        squares = np.einsum("nd,nd->n", features, features)
-        if gradients.bias:
-            dots, squares = dots + own[:, d], squares + 1
-        self._inner, self._norms = coefficients * dots, coefficients**2 * squares
+        held, wanted = features.numpy().astype(np.float64), target.numpy().astype(np.float64)
+        coefficients, aims = own.numpy().astype(np.float64) - 1.0, wanted[labels.numpy()]
+        d = held.shape[1]
+        dots, squares = np.einsum("nd,nd->n", held, aims[:, :d]), np.einsum("nd,nd->n", held, held)
+        if bias:
+            dots, squares = dots + aims[:, d], squares + 1
+        self._inner, self._norms = coefficients * dots, coefficients * coefficients * squares
         if not np.isfinite(self._norms).all():
             raise DataError("features or probabilities are NaN, infinite or too large to square")
         self._slack = how.tolerance * np.sqrt(np.einsum("cd,cd->c", wanted, wanted))

@@ -25,7 +25,7 @@ class Samples:
 
     def take(self, index: IntArray) -> torch.Tensor:
         """(m, ...) the samples at these places, copied."""
-        taken = self.base[torch.from_numpy(index if self.rows is None else self.rows[index])]
+        taken = self.base.index_select(0, torch.from_numpy(index if self.rows is None else self.rows[index]))
         if self.changed is not None and self.place is not None:
             place = self.place[index]
             hit = place >= 0

@@ -171,7 +171,7 @@ class Rounds:
         finite = np.ones(len(answers), dtype=bool)
         for tree in (answers.delta, *answers.payload.values()):
             for tensor in tree.values():
-                finite &= torch.isfinite(tensor.reshape(len(answers), -1)).all(dim=1).numpy()
+                finite &= torch.isfinite(tensor.reshape(len(answers), -1).sum(dim=1, dtype=torch.float64)).numpy()
         return [int(client) for client in answers.clients[~finite]]
 
     def _wrong(self, model: Tree, update: Update) -> str | None:
@@ -228,6 +228,9 @@ class Rounds:
 
 def _broadcasts(view: ServerView, told: Mapping[str, Mapping[int, Tree]]) -> dict[int, Broadcast]:
     """Each client's message; clients that are told the same share one."""
+    if all(not per or (len(per) == len(view.clients) and len(set(map(id, per.values()))) == 1) for per in told.values()):
+        common = {name: next(iter(per.values())) for name, per in told.items() if per}
+        return dict.fromkeys(view.clients, Broadcast(view.round, view.model, common))
     alike: dict[tuple[int, ...], Broadcast] = {}
     found = {}
     for client in view.clients:

@@ -8,10 +8,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from gcfl.coreset import Pool
 from gcfl.data import ClientData
 from gcfl.engine.client import ClientSide
 from gcfl.methods import ClientView
+from gcfl.methods.parts import pool_of
 from gcfl.network import Output
 from gcfl.types import Shard, Tree
 
@@ -26,10 +29,13 @@ class Later(Shard):
         if name not in ("x", "y", "ids", "whole"):
             return object.__getattribute__(self, name)
         held = self.__dict__
-        if name == "whole" and held["_data"].whole is None:
+        data, client = held["_data"], held["_client"]
+        if name == "whole" and data.whole is None:
             return None
+        if name == "y" and "_own" not in held:
+            return data.y.index_select(0, torch.from_numpy(data.partition[client]))
         if "_own" not in held:
-            held["_own"] = held["_data"].shard(held["_client"])
+            held["_own"] = data.shard(client)
         return getattr(held["_own"], name)
 
     def __len__(self) -> int:
@@ -37,20 +43,21 @@ class Later(Shard):
 
 
 class Together:
-    """The outputs of all clients that choose now, computed in one forward pass when the first of them asks."""
+    """Features, logits and probabilities of all clients that choose now, computed in one pass when the first of them asks."""
 
     def __init__(self, side: ClientSide, due: list[int], model: Tree) -> None:
         self._side, self._due, self._model = side, due, model
-        self._parts: dict[int, Output] = {}
+        self._parts: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
 
-    def __getitem__(self, client: int) -> Output:
+    def __getitem__(self, client: int) -> tuple[Tensor, Tensor, Tensor]:
         if not self._parts:
             data = self._side.data
             rows = np.concatenate([data.partition[one] for one in self._due])
             whole = self._side.setting.network.outputs(self._model, data.x.take(rows))
             sizes = data.partition.sizes[self._due].tolist()
-            parts = zip(torch.split(whole.features, sizes), torch.split(whole.logits, sizes), strict=True)
-            self._parts = {one: Output(*part) for one, part in zip(self._due, parts, strict=True)}
+            tensors = (whole.features, whole.logits, torch.softmax(whole.logits, dim=1))
+            parts = zip(*(torch.split(tensor, sizes) for tensor in tensors), strict=True)
+            self._parts = dict(zip(self._due, parts, strict=True))
         return self._parts[client]
 
 
@@ -65,4 +72,12 @@ class View(ClientView):
         self.meter.forward += len(self.shard)
         if self.together is None:
             return self.setting.network.outputs(self.model, self.shard.x)
-        return self.together[self.client]
+        return Output(*self.together[self.client][:2])
+
+    @cached_property
+    def pool(self) -> Pool:
+        if self.together is None:
+            return pool_of(self.outputs, self.shard, self.setting.network.bias)
+        self.meter.forward += len(self.shard) if "outputs" not in self.__dict__ else 0
+        features, _, probabilities = self.together[self.client]
+        return Pool(features.cpu(), probabilities.cpu(), self.shard.y, self.setting.network.bias)

@@ -87,6 +87,11 @@ class Vectorised(ClientMemory):
         failures: dict[int, Failure] = {}
         for client in clients:
             broadcast = broadcasts[client]
+            if client not in asked:
+                kept = method.select.kept(self.of(client).get("select", {}), int(sizes[client]))
+                if kept is not None:
+                    chosen[client] = _Chosen(kept.coreset, kept.tells, kept.remembers, 0)
+                    continue
             shared = together if client in asked else None
             view = View(self._side.setting, broadcast.round, client, model, Later(data, client), Meter(), shared)
             try:
@@ -122,18 +127,17 @@ class Vectorised(ClientMemory):
         side = self._side
         setting, select, partition = side.setting, side.method.select, side.data.partition
         own = [chosen[client].coreset for client in stack]
-        rows = [partition[client] for client in stack]
-        if not select.whole:
-            rows = [held[coreset.indices] for held, coreset in zip(rows, own, strict=True)]
-        together = np.concatenate(rows)
+        sizes = np.array([len(coreset.indices) for coreset in own])
+        inside = np.concatenate([coreset.indices for coreset in own])
+        together = partition.order[np.repeat(partition.offsets[stack], sizes) + inside]
         return train_stack(
             setting,
             side.method.local,
             round,
             np.array(stack),
             setting.network.prepare(side.data.x.take(together)),
-            side.data.y[torch.from_numpy(together)].to(setting.network.device),
-            np.array([len(held) for held in rows]),
+            side.data.y.index_select(0, torch.from_numpy(together)).to(setting.network.device),
+            sizes,
             [coreset.weights for coreset in own] if select.weighted else None,
             model,
             _shared([broadcasts[client].payload.get("local", {}) for client in stack]),

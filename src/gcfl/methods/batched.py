@@ -82,7 +82,9 @@ def train_stack(
             shares = shares * scale[rows_now]
         now = {name: tensor[:active] for name, tensor in params.items()}
         held = {name: tensor[:active] for name, tensor in fixed.items()} if apart else fixed
-        slopes, losses = gradient(now, x[rows_now], y[rows_now], shares, held)
+        taken = rows_now.flatten()
+        batch_x = x.index_select(0, taken).reshape(*rows_now.shape, *x.shape[1:])
+        slopes, losses = gradient(now, batch_x, y.index_select(0, taken).reshape(rows_now.shape), shares, held)
         totals[:active] += losses.double()
         if corrects:
             slopes = torch.vmap(rule.correct, in_dims=(0, 0, 0 if apart else None))(slopes, now, held)
@@ -124,6 +126,10 @@ def schedule(
     per_pass = -(-sizes // options.batch)
     steps = np.full(len(sizes), options.steps) if options.steps else options.epochs * per_pass
     table = np.full((len(sizes), int(steps.max()), batch), -1, dtype=np.int64)
+    if int(per_pass.max()) == 1:  # every batch is a client's whole set, whose order does not matter
+        table[:] = np.where(np.arange(batch) < sizes[:, None], np.arange(batch), -1)[:, None]
+        table[np.arange(table.shape[1]) >= steps[:, None]] = -1
+        return table, steps
     bases = rng.keys(clients.tolist(), seed, "order", round)
     for number in range(int((-(-steps // per_pass)).max())):
         orders = rng.orders(bases, number, sizes)
@@ -186,7 +192,7 @@ def _gradient(setting: Setting, rule: LocalRule, rest: Tree, apart: bool) -> Cal
     def gradient(params: Tree, x: Tensor, y: Tensor, shares: Tensor, fixed: Tree) -> tuple[Tree, Tensor]:
         params = {name: tensor.detach().requires_grad_() for name, tensor in params.items()}
         logits, *terms = together(params, x, fixed)
-        losses = sample_losses(logits.flatten(0, 1), y.flatten(), options).reshape(shares.shape) * shares
+        losses = sample_losses(logits, y, options) * shares
         total = losses.sum()
         for term in terms:
             total = total + (term * shares).sum()

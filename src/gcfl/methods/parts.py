@@ -165,6 +165,10 @@ class Selector(Part):
     def select(self, view: ClientView, told: Tree | None, remembered: Tree) -> Selection:
         """Client half. `told` is what `announce` gave this client (None: nothing), `remembered` what it kept last time."""
 
+    def kept(self, remembered: Tree, held: int) -> Selection | None:
+        """The choice of a client that is told nothing and holds `held` samples, where it follows from its memory alone."""
+        return None
+
     def merge(self, state: Tree, view: ServerView, replies: Replies) -> Tree:
         """Server half, after the replies."""
         return state

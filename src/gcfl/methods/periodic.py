@@ -66,14 +66,21 @@ class Periodic(Selector):
         budget = min(points(self.budget, view.shard.whole or len(view.shard)), len(view.shard))
         if told is not None:
             coreset, chosen_in = self.pick(view, told, budget), view.round
-        elif remembered and int(remembered["indices"].max()) < len(view.shard):
-            coreset = Coreset(remembered["indices"].numpy(), remembered["weights"].numpy())
-            return Selection(coreset, {"round": remembered["round"]}, remembered)
+        elif (kept := self.kept(remembered, len(view.shard))) is not None:
+            return kept
         else:
             coreset, chosen_in = at_random(view, budget, "initial"), NEVER
         chosen = torch.tensor(chosen_in)
         kept = {"indices": torch.from_numpy(coreset.indices), "weights": torch.from_numpy(coreset.weights), "round": chosen}
         return Selection(coreset, {"round": chosen}, kept)
+
+    def kept(self, remembered: Tree, held: int) -> Selection | None:
+        if not remembered:
+            return None
+        indices = remembered["indices"].numpy()
+        if indices.max() >= held:  # the client has lost samples since
+            return None
+        return Selection(Coreset(indices, remembered["weights"].numpy()), {"round": remembered["round"]}, remembered)
 
     def merge(self, state: Tree, view: ServerView, replies: Replies) -> Tree:
         """Remember, for each client that answered, the round of the selection it told of."""
