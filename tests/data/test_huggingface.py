@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 import gcfl
-from gcfl.data import DataOptions, arrays, build, read
+from gcfl.data import DataOptions, arrays, build, is_huggingface, read
 from gcfl.data.samples import mapped
 from gcfl.errors import ConfigError, DataError
 
@@ -203,3 +203,51 @@ def test_a_folder_of_npy_is_mapped_and_gives_the_same_federation(tmp_path):
     (folder / "y.npy").write_bytes(b"\x93NUMPY")
     with pytest.raises(DataError, match="not a whole npy file"):
         read(options, 0)
+
+
+def numbers(**columns):
+    return datasets.Dataset.from_dict(columns)
+
+
+def test_columns_and_classes_of_every_split_go_by_name():
+    train = numbers(a=[1, 2, 3, 4], b=[10, 20, 30, 40], label=[0, 1, 0, 1])
+    test = numbers(label=[1, 0], b=[50, 60], a=[5, 6])
+    source = gcfl.from_huggingface(datasets.DatasetDict({"train": train, "test": test}))
+    assert source.x[0].tolist() == [1, 10]
+    assert source.test[0].tolist() == [[5, 50], [6, 60]]
+    assert source.test[1].tolist() == [1, 0]
+    with pytest.raises(DataError, match="split test has no column 'b', which the train split has"):
+        gcfl.from_huggingface(datasets.DatasetDict({"train": train, "test": test.remove_columns("b")}))
+    other = [datasets.ClassLabel(names=names) for names in (["no", "yes"], ["yes", "no"])]
+    parts = [part.cast_column("label", kind) for part, kind in zip((train, test), other, strict=True)]
+    source = gcfl.from_huggingface(datasets.DatasetDict(dict(zip(("train", "test"), parts, strict=True))))
+    assert source.classes == ("no", "yes")
+    assert source.test[1].tolist() == [0, 1]
+
+
+def test_a_split_without_labels_is_left_out_and_told(caplog):
+    train = numbers(a=[1, 2, 3, 4], label=[0, 1, 0, 1]).cast_column("label", datasets.ClassLabel(names=["no", "yes"]))
+    blank = numbers(a=[5, 6], label=[-1, -1]).cast_column("label", datasets.ClassLabel(names=["no", "yes"]))
+    for test in (blank, blank.remove_columns("label")):
+        caplog.clear()
+        assert gcfl.from_huggingface(datasets.DatasetDict({"train": train, "test": test})).test is None
+        assert "the split test has no labels and is left out" in caplog.text
+    with pytest.raises(DataError, match="2 samples without a label, first in row 0"):
+        gcfl.from_huggingface(blank)
+    features = datasets.Features({"a": datasets.Value("int64"), "label": datasets.ClassLabel(names=["no", "yes"])})
+    with pytest.raises(DataError, match="1 samples without a label, first in row 1"):
+        gcfl.from_huggingface(datasets.Dataset.from_dict({"a": [1, 2], "label": [0, None]}, features=features))
+    with pytest.raises(DataError, match="is empty"):
+        gcfl.from_huggingface(datasets.Dataset.from_dict({"a": [], "label": []}, features=features))
+
+
+def test_a_module_of_ones_own_that_is_named_datasets(monkeypatch):
+    class Dataset(torch.utils.data.TensorDataset):
+        """In somebody's own datasets.py."""
+
+    Dataset.__module__ = "datasets"
+    own = Dataset(torch.zeros(4, 2), torch.arange(4) % 2)
+    assert not is_huggingface(own)
+    monkeypatch.setitem(sys.modules, "datasets", type(sys)("datasets"))
+    sys.modules["datasets"].Dataset = Dataset
+    assert not is_huggingface(own)

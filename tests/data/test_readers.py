@@ -291,12 +291,54 @@ def test_csv_and_parquet_agree(tmp_path):
         ("a,lable\n1,x\n", "no column 'label'; did you mean lable"),
         ("label\nx\n", "no column besides"),
         ("a,label\n", "no rows below its header"),
+        ("a,label\n1,x\n2,\n3,nan\n", "the label column has 2 missing values, first in row 3"),
+        ("a,b,a,label\n1,2,3,x\n", "more than one column 'a'"),
+        ("a,label\n1e300,x\n2,y\n", "column 'a' has 1 missing or infinite values, first in row 2"),
     ],
 )
 def test_bad_tables(tmp_path, text, message):
     (tmp_path / "t.csv").write_text(text)
     with pytest.raises(DataError, match=message):
         source(tmp_path / "t.csv")
+
+
+@pytest.mark.parametrize(
+    ("cells", "classes"),
+    [
+        (["0", "1", "10"], (0, 1, 10)),
+        (["0.0", "1.0"], (0, 1)),
+        (["-1", "1"], (-1, 1)),
+        (["0.1", "0.9"], ("0.1", "0.9")),
+        (["7", "007"], ("007", "7")),
+        (["1", "1e3"], ("1", "1e3")),
+        (["1", "inf"], ("1", "inf")),
+    ],
+)
+def test_labels_are_numbers_only_where_all_are_written_as_such(tmp_path, cells, classes):
+    (tmp_path / "t.csv").write_text("a,label\n" + "".join(f"1,{cell}\n" for cell in cells * 2))
+    found = source(tmp_path / "t.csv")
+    assert found.classes == classes
+    assert len(set(found.y[: len(cells)])) == len(cells)
+
+
+def test_missing_labels_of_parquet_are_told(tmp_path):
+    import pyarrow
+    import pyarrow.parquet
+
+    for labels in (["x", None, "y"], [1, None, 2]):
+        pyarrow.parquet.write_table(pyarrow.table({"a": [1.0, 2.0, 3.0], "label": labels}), tmp_path / "t.parquet")
+        with pytest.raises(DataError, match="1 missing values, first in row 3"):
+            source(tmp_path / "t.parquet")
+
+
+def test_endings_in_capitals(tmp_path):
+    write_csv(tmp_path / "t.csv")
+    (tmp_path / "T.TSV").write_text((tmp_path / "t.csv").read_text().replace(",", "\t"))
+    found = source(tmp_path / "t.csv")
+    assert np.array_equal(source(tmp_path / "T.TSV").x, found.x)
+    np.savez(tmp_path / "t.npz", x=found.x, y=found.y)
+    (tmp_path / "t.npz").rename(tmp_path / "T.NPZ")
+    assert np.array_equal(source(tmp_path / "T.NPZ").x, found.x)
 
 
 def test_npz(tmp_path):
