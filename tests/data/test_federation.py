@@ -261,6 +261,11 @@ def test_rates_per_client():
         {"noise_kind": "open", "noise_spread": 0.1},
         {"noise_kind": "given", "noise": 0.2},
         {"noise_kind": "given", "noise_rates": [0.1]},
+        {"noise": 0.2, "noise_rates": [0.1] * 10},
+        {"noise_spread": 0.2, "noise_rates": [0.1] * 10},
+        {"noise_kind": "pair", "noise_file": "seen.txt"},
+        {"noise_kind": "open", "noise": 0.04},
+        {"owners": "owners.txt"},
     ],
 )
 def test_settings_that_a_kind_of_noise_would_ignore_are_refused(options):

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from matplotlib.figure import Figure
 from rich.console import Console
 from rich.markup import escape
@@ -167,7 +168,7 @@ def _sheet_rows(source: Source, federation: Federation, draw: np.random.Generato
         return np.sort(draw.permutation(np.flatnonzero(mask))[:_COLUMNS])
 
     def cells(places: IntArray, captions: list[str]) -> list[Cell]:
-        return list(zip(clients.x.take(places).numpy(), captions, strict=True))
+        return list(zip(clients.x[torch.from_numpy(places)].numpy(), captions, strict=True))
 
     held = np.zeros(len(clients.ids), dtype=bool)
     held[clients.partition.order] = True
