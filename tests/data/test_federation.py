@@ -273,18 +273,26 @@ def test_settings_that_a_kind_of_noise_would_ignore_are_refused(options):
         build(read(DataOptions(), 0), DataOptions(**options), 0)
 
 
-def test_given_labels(tmp_path):
-    options = DataOptions(samples=300, clients=3, noise_kind="given", noise_file=str(tmp_path / "seen.txt"))
-    source = read(options, 0)
-    seen = (source.y + (np.arange(300) % 5 == 0)) % 10
-    (tmp_path / "seen.txt").write_text("\n".join(map(str, seen)))
+@pytest.mark.parametrize("samples", [None, 300])
+def test_given_labels(tmp_path, samples):
+    """The file is about every sample of the source, however many of them are used."""
+    options = DataOptions(samples=samples, clients=3, noise_kind="given", noise_file=str(tmp_path / "seen.txt"))
+    source, whole = read(options, 0), read(DataOptions(), 0)
+    everything = (whole.y + (np.arange(1797) % 5 == 0)) % 10
+    seen = everything if samples is None else everything[source.rows]
+    (tmp_path / "seen.txt").write_text("\n".join(map(str, everything)))
     federation = build(source, options, 0)
     for client in range(3):
         shard = federation.clients.shard(client)
         assert np.array_equal(shard.y.numpy(), seen[shard.ids])
         assert np.array_equal(federation.truth.noisy[shard.ids], seen[shard.ids] != source.y[shard.ids])
+    assert federation.truth.noisy.any()
     assert np.array_equal(federation.validation.y.numpy(), source.y[federation.validation.ids])
-    for text, message in {"1\n2": "has 2 lines", "\n".join(["frog"] * 300): "the label 'frog', which is not a class"}.items():
+    for text, message in {
+        "1\n2": "has 2 lines, but digits has 1797 samples",
+        "\n".join(["frog"] * 1797): "the label 'frog', which is not a class",
+        "1\n\n2": "nothing in line 2",
+    }.items():
         (tmp_path / "seen.txt").write_text(text)
         with pytest.raises(DataError, match=message):
             build(source, options, 0)
@@ -294,3 +302,61 @@ def test_given_labels(tmp_path):
         (tmp_path / "matrix.txt").write_text(text)
         with pytest.raises(DataError, match=message):
             build(source, options.model_copy(update={"noise_kind": "confusion", "noise_file": str(tmp_path / "matrix.txt")}), 0)
+
+
+@pytest.mark.parametrize("written", [["ash", "elm"], ["0", "1"]])
+def test_given_labels_by_name_or_by_number(tmp_path, written):
+    y = np.arange(80) % 2
+    source = arrays((np.random.default_rng(0).normal(size=(80, 2)), np.array(["ash", "elm"])[y]))
+    seen = np.where(np.arange(80) % 10 == 0, 1 - y, y)
+    (tmp_path / "seen.txt").write_text("\ufeff" + "\n".join(np.array(written)[seen]) + "\n", encoding="utf-8")
+    federation = build(source, DataOptions(clients=2, noise_kind="given", noise_file=str(tmp_path / "seen.txt")), 0)
+    assert np.array_equal(federation.clients.y.numpy(), seen[federation.clients.ids])
+
+
+def test_few_classes_per_client_stay_few_when_some_are_too_small():
+    y = np.repeat([0, 1, 2], [300, 300, 12])
+    source = arrays((np.random.default_rng(0).normal(size=(612, 2)), y))
+    options = DataOptions(partition="shards", classes_per_client=1, clients=6, min_size=10)
+    with pytest.raises(DataError, match=r"fewer than data\.min_size \(10\)"):
+        build(source, options, 0)
+    federation = build(source, options.model_copy(update={"min_size": 1}), 0)
+    assert all(len(set(source.y[federation.clients.shard(client).ids])) == 1 for client in range(6))
+
+
+def test_clients_that_lose_all_their_samples_are_told(tmp_path, caplog):
+    names = np.array([*["big"] * 60, *["large"] * 60, "tiny"])
+    source = dataclasses.replace(arrays((np.random.default_rng(0).normal(size=(121, 2)), np.arange(121) % 2)), groups=names)
+    (tmp_path / "owners.txt").write_text("\n".join(names))
+    options = DataOptions(partition="groups", clients=2, validation=20, test=40)
+    seed = next(seed for seed in range(50) if 120 not in build(source, options, seed).clients.ids)
+    caplog.clear()
+    federation = build(source, options, seed)
+    assert "1 of 3 groups have no sample left beside the server's and the test set: tiny" in caplog.text
+    assert federation.clients.names == ("big", "large")
+    for client, name in enumerate(federation.clients.names):
+        assert set(names[federation.clients.shard(client).ids]) == {name}
+    with pytest.raises(DataError, match=r"data\.clients is 3, but only 2 groups have samples for clients"):
+        build(source, options.model_copy(update={"clients": 3}), seed)
+    caplog.clear()
+    given = options.model_copy(update={"partition": "given", "owners": str(tmp_path / "owners.txt")})
+    assert build(source, given, seed).clients.names == ("big", "large")
+    assert "1 of 3 clients have no sample left" in caplog.text
+
+
+def test_clients_are_named_by_their_group_where_each_has_one():
+    names = np.array([f"writer {number % 4}" for number in range(120)])
+    source = dataclasses.replace(arrays((np.random.default_rng(0).normal(size=(120, 2)), np.arange(120) % 3)), groups=names)
+    options = DataOptions(partition="groups", clients=4, validation=20, test=20)
+    clients = build(source, options, 0).clients
+    assert sorted(clients.names) == [f"writer {number}" for number in range(4)]
+    for client in range(4):
+        assert set(names[clients.shard(client).ids]) == {clients.names[client]}
+    assert build(source, options.model_copy(update={"clients": 3}), 0).clients.names is None
+
+
+def test_an_official_test_set_of_one_sample_is_too_small():
+    x, y = np.random.default_rng(0).normal(size=(60, 2)), np.arange(60) % 2
+    source = dataclasses.replace(arrays((x, y), test=(x[:1], y[:1])), validation_from_test=True)
+    with pytest.raises(DataError, match="has 1 sample, too few for the server's clean set and the test set both"):
+        build(source, DataOptions(clients=2), 0)

@@ -23,6 +23,12 @@ from gcfl.errors import DataError
 DRAW = np.random.default_rng(0)
 
 
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("GCFL_DATA_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
 def source(path, **options):
     return read(DataOptions(source=str(path), **options), 0)
 
@@ -169,7 +175,7 @@ def test_bad_idx(tmp_path):
 # ---- LEAF
 
 
-def test_leaf_keeps_its_writers(tmp_path):
+def test_leaf_keeps_its_writers(tmp_path, home):
     pixels = DRAW.integers(0, 256, (6, 784))
     for part, rows in (("train", slice(0, 4)), ("test", slice(4, 6))):
         (tmp_path / part).mkdir()
@@ -185,6 +191,56 @@ def test_leaf_keeps_its_writers(tmp_path):
     (tmp_path / "train" / "b.json").write_text("{")
     with pytest.raises(DataError, match="not LEAF json"):
         source(tmp_path)
+
+
+def leaf(folder: Path, users) -> Path:
+    (folder / "train").mkdir(parents=True, exist_ok=True)
+    (folder / "train" / "a.json").write_text(json.dumps({"user_data": users}))
+    return folder
+
+
+def test_leaf_data_that_is_not_pixels_stays_numbers(tmp_path, home):
+    odd = {"w0": {"x": [[0.1, -2.5], [300.0, 4.0]], "y": [0, 1]}}
+    found = source(leaf(tmp_path / "odd", odd))
+    assert found.x.dtype == np.float32
+    assert np.allclose(found.x, odd["w0"]["x"])
+    square = {"w0": {"x": [[0, 0, 0, 7], [1, 2, 3, 4]], "y": [0, 1]}}
+    assert source(leaf(tmp_path / "square", square)).x.tolist() == square["w0"]["x"]
+
+
+def test_leaf_is_parsed_once_and_anew_when_it_changes(tmp_path, home, monkeypatch):
+    from gcfl.data.readers import leaf as reader
+
+    users = {"w0": {"x": [[0, 0, 0, 1], [1, 0, 0, 0]], "y": [5, 6]}}
+    first = source(leaf(tmp_path / "l", users))
+    parse, parsed = reader._parse, []
+    monkeypatch.setattr(reader, "_parse", lambda *given: parsed.append(given) or parse(*given))
+    again = source(tmp_path / "l")
+    assert not parsed
+    assert again.digest() == first.digest()
+    users["w0"]["y"] = [5, 7]
+    os.utime(leaf(tmp_path / "l", users) / "train" / "a.json", ns=(1, 1))
+    assert source(tmp_path / "l").classes == (5, 7)
+    for file in (home / "cache").iterdir():
+        file.write_bytes(file.read_bytes()[:50])
+    assert source(tmp_path / "l").classes == (5, 7)
+
+
+@pytest.mark.parametrize(
+    "users",
+    [
+        {"w0": {"y": [0, 1]}},
+        [1, 2],
+        {"w0": {"x": ["red", "blue"], "y": [0, 1]}},
+        {"w0": {"x": [[1, 2], [3, 4]], "y": ["a", "b"]}},
+        {"w0": {"x": [[1, 2], [3]], "y": [0, 1]}},
+        {"w0": {"x": [[1, 2]], "y": [0]}, "w1": {"x": [[1, 2, 3]], "y": [1]}},
+        {},
+    ],
+)
+def test_bad_leaf(tmp_path, home, users):
+    with pytest.raises(DataError, match=r"a\.json is not LEAF json|a\.json: the samples of w1 do not fit|has no samples"):
+        source(leaf(tmp_path / "l", users))
 
 
 # ---- image folders
@@ -206,12 +262,6 @@ def photos(folder: Path, modes=("RGB",), n: int = 3) -> None:
                 Image.fromarray(np.stack([grey] * 3 + [np.full_like(grey, 255)], 2)).save(folder / name / f"{number}.png")
             else:
                 Image.fromarray(np.stack([grey] * 3, 2)).convert(mode).save(folder / name / f"{number}.png")
-
-
-@pytest.fixture
-def home(tmp_path, monkeypatch):
-    monkeypatch.setenv("GCFL_DATA_HOME", str(tmp_path / "home"))
-    return tmp_path / "home"
 
 
 def test_image_folders_of_every_kind(tmp_path, home):

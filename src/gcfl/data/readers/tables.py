@@ -112,7 +112,7 @@ def _whole(cell: str) -> bool:
 def _npz(path: Path) -> Source:
     """Arrays x and y, and optionally x_validation, y_validation, x_test, y_test, classes, groups."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with open(path, "rb") as opened, np.load(opened, allow_pickle=False) as file:
             held = {name: file[name] for name in file.files}
     except (ValueError, OSError, EOFError, KeyError, TypeError, AttributeError, zipfile.BadZipFile) as error:
         raise DataError(f"{path} is not an npz file of plain arrays ({error})") from None
