@@ -360,3 +360,22 @@ def test_an_official_test_set_of_one_sample_is_too_small():
     source = dataclasses.replace(arrays((x, y), test=(x[:1], y[:1])), validation_from_test=True)
     with pytest.raises(DataError, match="has 1 sample, too few for the server's clean set and the test set both"):
         build(source, DataOptions(clients=2), 0)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ((np.zeros((4, 0)), [0, 1, 0, 1]), "samples without values"),
+        ((np.full((4, 2), 1e300), [0, 1, 0, 1]), "NaN or infinite values in 4 samples"),
+        ((np.zeros((4, 2)), np.array([b"a", b"\xff", b"a", b"b"])), "not UTF-8"),
+    ],
+)
+def test_bad_arrays_get_their_sentence(data, message):
+    with pytest.raises(DataError, match=message):
+        arrays(data)
+
+
+def test_classes_must_be_names():
+    with pytest.raises(DataError, match="classes must be names or whole numbers"):
+        arrays((np.zeros((4, 2)), [0, 1, 0, 1]), classes=[["a"], ["b"]])
+    assert arrays((np.zeros((2, 2)), np.array(["ä".encode(), b"b"]))).classes == ("b", "ä")

@@ -174,8 +174,59 @@ def test_bad_torch_datasets_get_their_sentence():
 
     with pytest.raises(DataError, match="with a length"):
         arrays(Stream())
+
+    class Broken(Photos):
+        def __getitem__(self, place):
+            raise OSError("no such photo")
+
+    with pytest.raises(DataError, match="sample 0 of data cannot be read: OSError: no such photo"):
+        arrays(Broken(images))
+    with pytest.raises(DataError, match=r"the label of sample 0 of data must be one number or name, got shape \(2,\)"):
+        arrays(torch.utils.data.TensorDataset(torch.zeros(4, 3), torch.zeros(4, 2)))
     with pytest.raises(DataError, match="sample 0 of test must be a pair"):
         arrays(Photos(images), test=torch.utils.data.TensorDataset(torch.zeros(3, 2)))
+
+
+def test_a_torch_dataset_with_random_transforms_is_the_same_each_time():
+    class Jittered(Photos):
+        def __getitem__(self, place):
+            return torch.rand(3) + torch.from_numpy(np.random.rand(3)), place % 2  # noqa: NPY002
+
+    before = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+    first, second = (arrays(Jittered(pictures(6))) for _ in range(2))
+    assert np.array_equal(first.x, second.x)
+    assert len(np.unique(first.x)) == 18
+    assert torch.equal(before[0], torch.get_rng_state())
+    assert np.array_equal(before[1], np.random.get_state()[1])  # noqa: NPY002
+
+
+def test_a_part_of_a_torch_dataset_has_its_classes():
+    whole = Photos(pictures(10))
+    part = torch.utils.data.Subset(torch.utils.data.Subset(whole, range(8)), [0, 2, 4])
+    assert arrays(part).classes == ("cat", "dog")
+    assert arrays(part).y.tolist() == [0, 0, 0]
+
+
+def test_palette_images_of_a_torch_dataset_are_colours():
+    images = [Image.new("RGB", (6, 6), colour).convert("P") for colour in ("red", "lime")]
+    source = arrays(Photos(images))
+    assert source.x.shape == (2, 3, 6, 6)
+    assert source.x[:, :, 0, 0].tolist() == [[255, 0, 0], [0, 255, 0]]
+
+
+def test_settings_of_data_that_comes_from_python(tmp_path):
+    x = np.random.default_rng(0).normal(size=(60, 2)).astype(np.float32)
+    held = numbers(height=x[:, 0], width=x[:, 1], species=np.arange(60) % 2, site=[f"s{i % 2}" for i in range(60)])
+    table = {"source": held, "label": "species", "group": "site", "partition": "groups", "clients": 2}
+    result = gcfl.run("fedavg", table, "logistic", rounds=1, out=tmp_path)
+    assert sorted(client["name"] for client in result.clients) == ["s0", "s1"]
+    assert result.config["data"]["label"] == "species"
+    assert gcfl.run("fedavg", {"source": (x, np.arange(60) % 2), "clients": 3}, "logistic", rounds=1, out=tmp_path).finished
+    with pytest.raises(ConfigError, match="image_size must be a whole number"):
+        gcfl.run("fedavg", {"source": dataset(), "image_size": "16"})
+    own = torch.utils.data.TensorDataset(torch.from_numpy(x), torch.arange(60) % 2)
+    result = gcfl.run("fedavg", own, "logistic", validation=own, clients=2, rounds=1, out=tmp_path)
+    assert result.config["data"]["validation"] == 60
 
 
 def in_a_file(array):

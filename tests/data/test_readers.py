@@ -129,6 +129,31 @@ def test_bad_cifar_files(tmp_path):
         source(tmp_path / "junk")
 
 
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        ({b"data": [[0] * 3072] * 2, b"labels": [0, -1]}, "it has the label -1"),
+        ({b"data": [[0] * 3072] * 2, b"labels": [0, None]}, "is not a batch of CIFAR-10"),
+        ({b"data": [[300] * 3072] * 2, b"labels": [0, 1]}, "is not a batch of CIFAR-10"),
+        ({b"data": np.zeros((0, 3072), np.uint8), b"labels": []}, "it has no images"),
+    ],
+)
+def test_odd_cifar_batches(tmp_path, batch, message):
+    write_python(tmp_path / "c", 10, cifar_arrays(10))
+    (tmp_path / "c" / "test_batch").write_bytes(pickle.dumps(batch))
+    with pytest.raises(DataError, match=message):
+        source(tmp_path / "c")
+
+
+def test_odd_cifar_names(tmp_path):
+    write_python(tmp_path / "c", 10, cifar_arrays(10))
+    (tmp_path / "c" / "batches.meta").write_bytes(pickle.dumps({b"label_names": 7}, protocol=2))
+    assert source(tmp_path / "c").classes[0] == "airplane"
+    (tmp_path / "c" / "batches.meta.txt").write_bytes(b"\xff\xfe")
+    with pytest.raises(DataError, match="c cannot be read: UnicodeDecodeError"):
+        source(tmp_path / "c")
+
+
 # ---- IDX
 
 
@@ -163,6 +188,10 @@ def test_bad_idx(tmp_path):
     path = tmp_path / "m" / "train-images-idx3-ubyte"
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(DataError, match="is cut off"):
+        source(tmp_path / "m")
+    path.write_bytes(struct.pack(">IIII", 2051, 0, 28, 28))
+    (tmp_path / "m" / "train-labels-idx1-ubyte").write_bytes(struct.pack(">II", 2049, 0))
+    with pytest.raises(DataError, match="have no images"):
         source(tmp_path / "m")
     path.write_bytes(b"abcdefgh")
     with pytest.raises(DataError, match="not an IDX file"):
@@ -309,6 +338,42 @@ def test_bad_image_folders(tmp_path, home):
         source(tmp_path / "empty")
 
 
+def test_images_in_train_and_test_folders(tmp_path, home, caplog):
+    photos(tmp_path / "p" / "train", n=4)
+    photos(tmp_path / "p" / "test", n=2)
+    (tmp_path / "p" / "train" / "dark ones" / "notes.txt").write_text("x")
+    caplog.set_level("INFO", "gcfl.data")
+    found = source(tmp_path / "p", image_size=16)
+    assert "1 files that are not images" in caplog.text
+    assert found.classes == ("dark ones", "helle Töne")
+    assert (len(found), len(found.test[1]), found.validation_from_test) == (8, 4, True)
+    assert found.test[1].tolist() == [0, 0, 1, 1]
+    (tmp_path / "p" / "test" / "dark ones").rename(tmp_path / "p" / "test" / "other")
+    with pytest.raises(DataError, match=r"other is a class that .*train does not have"):
+        source(tmp_path / "p")
+
+
+def test_classes_that_are_called_train_test_and_meta(tmp_path, home):
+    for name in ("train", "test", "meta"):
+        (tmp_path / "p" / name).mkdir(parents=True)
+        Image.new("RGB", (8, 8)).save(tmp_path / "p" / name / "a.png")
+    assert source(tmp_path / "p").classes == ("meta", "test", "train")
+
+
+def test_sixteen_bits_mean_the_same_shade_in_every_image(tmp_path, home):
+    for name, shade in (("a", 200), ("b", 40_000)):
+        (tmp_path / "p" / name).mkdir(parents=True)
+        Image.fromarray(np.full((8, 8), shade, dtype=np.uint16)).save(tmp_path / "p" / name / "0.png")
+    assert source(tmp_path / "p", image_size=4).x[:, 0, 0, 0].tolist() == [round(200 / 257), round(40_000 / 257)]
+
+
+def test_a_monstrous_image_gets_its_sentence(tmp_path, home, monkeypatch):
+    photos(tmp_path / "p")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+    with pytest.raises(DataError, match=r"0\.png cannot be read as an image \(DecompressionBomb"):
+        source(tmp_path / "p")
+
+
 # ---- tables
 
 
@@ -403,6 +468,40 @@ def test_npz(tmp_path):
     np.savez(tmp_path / "n.npz", a=x)
     with pytest.raises(DataError, match="needs arrays x and y, has a"):
         source(tmp_path / "n.npz")
+
+
+def test_bad_npz(tmp_path):
+    x, y = DRAW.normal(size=(40, 3)), np.arange(40) % 2
+    np.save(tmp_path / "a.npy", x)
+    (tmp_path / "a.npy").rename(tmp_path / "a.npz")
+    (tmp_path / "b.npz").write_bytes(b"PK\x03\x04 but no more")
+    for name in ("a", "b"):
+        with pytest.raises(DataError, match="not an npz file of plain arrays"):
+            source(tmp_path / f"{name}.npz")
+    np.savez(tmp_path / "c.npz", x=x, y=y, classes=2)
+    with pytest.raises(DataError, match="at least two classes"):
+        source(tmp_path / "c.npz")
+    np.savez(tmp_path / "g.npz", x=x, y=y, groups=["a", "b"])
+    with pytest.raises(DataError, match="a group for each of the 40 samples"):
+        source(tmp_path / "g.npz")
+    np.savez(tmp_path / "g.npz", x=x, y=y, groups=np.arange(40) % 4)
+    assert set(source(tmp_path / "g.npz").groups) == {"0", "1", "2", "3"}
+
+
+def test_a_folder_is_no_table(tmp_path):
+    (tmp_path / "x.csv").mkdir()
+    with pytest.raises(DataError, match="no data that gcfl can read"):
+        source(tmp_path / "x.csv")
+
+
+def test_names_of_the_hub_are_recognised():
+    with pytest.raises(DataError, match="a set on the Hugging Face hub is written hf:ylecun/mnist"):
+        source("ylecun/mnist")
+
+
+def test_a_path_from_python(tmp_path):
+    write_csv(tmp_path / "t.csv")
+    assert gcfl.run("fedavg", tmp_path / "t.csv", "logistic", clients=2, rounds=1, out=tmp_path / "runs").finished
 
 
 def test_a_class_with_one_sample_is_told(tmp_path, caplog):
