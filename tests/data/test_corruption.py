@@ -239,6 +239,11 @@ def test_lists_of_kinds_are_checked(kinds):
         gcfl.run("fedavg", noise_kind=kinds)
 
 
+def test_corruptions_are_a_list():
+    with pytest.raises(ConfigError, match=r'corruptions must be a list such as \["fog", "frost"\], got \'fog\''):
+        gcfl.run("fedavg", data={"corruptions": "fog", "noise_kind": "attribute"})
+
+
 def test_odd_shapes_are_refused():
     source = arrays((np.zeros((40, 2, 5), dtype=np.float32), np.arange(40) % 2))
     options = DataOptions(noise_kind="attribute", noise=0.2, clients=2)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 
 import numpy as np
@@ -115,20 +116,30 @@ def test_class_names_are_kept_in_order():
     assert source.y.tolist() == [1, 0, 2, 1, 0, 2]
 
 
-def test_no_function_reads_global_random_state(monkeypatch):
+def test_no_function_reads_global_random_state(tmp_path, monkeypatch):
     def poisoned(*_, **__):
         raise AssertionError("global random state was read")
 
-    for name in ("rand", "random", "permutation", "shuffle", "choice", "normal", "randint", "seed"):
+    everything = ("rand", "random", "permutation", "shuffle", "choice", "normal", "randint", "seed", "uniform", "standard_normal")
+    for name in (*everything, "get_state", "set_state"):
         monkeypatch.setattr(np.random, name, poisoned)
     for name in ("rand", "randn", "randperm", "randint"):
         monkeypatch.setattr(torch, name, poisoned)
+    np.savetxt(tmp_path / "matrix.txt", np.ones((10, 10)))
+    files = {"owners": tmp_path / "owners.txt", "given": tmp_path / "seen.txt", "confusion": tmp_path / "matrix.txt"}
     for name in ("digits", "blobs"):
-        for partition in ("dirichlet", "iid", "shards", "quantity"):
-            for kind in ("uniform", "pair", "open", "attribute") if name == "blobs" else ("uniform", "pair", "open"):
-                sizes = {"clients": 4, "noise": 0.4, "samples": 400, "classes_per_client": 3}
-                options = DataOptions(source=name, partition=partition, noise_kind=kind, **sizes)
-                build(read(options, 1), options, 1)
+        count = 1797 if name == "digits" else 400
+        files["owners"].write_text("\n".join(f"client {row % 4}" for row in range(count)))
+        files["given"].write_text("\n".join(str(row % 10) for row in range(count)))
+        for partition in ("dirichlet", "iid", "shards", "quantity", "groups", "given"):
+            kinds = ("uniform", "pair", "open", "confusion", "given")
+            for kind in (*kinds, "attribute") if name == "blobs" else kinds:
+                sizes = {"clients": 4, "noise": 0.0 if kind == "given" else 0.4, "samples": 400, "classes_per_client": 3}
+                beside = {"noise_file": str(files[kind])} if kind in files else {}
+                beside |= {"owners": str(files["owners"])} if partition == "given" else {}
+                options = DataOptions(source=name, partition=partition, noise_kind=kind, **sizes, **beside)
+                source = read(options, 1)
+                build(dataclasses.replace(source, groups=np.array([f"g{row % 9}" for row in range(400)])), options, 1)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.int32, np.uint8, np.bool_])
@@ -173,7 +184,8 @@ def test_a_table_with_a_group_column(tmp_path):
 
 
 def test_dirichlet_on_cifar10_has_the_skew_of_its_distribution():
-    """Ten clients, α = 0.4: the share of a client's largest class, against a simulation of the distribution itself."""
+    """Ten clients, α = 0.4: the share of a client's largest class, and how far the clients' sizes differ, against a simulation
+    of the distribution itself."""
     options = DataOptions(source="cifar10", clients=10, alpha=0.4)
     if SOURCES["cifar10"].find() is None:
         pytest.skip("cifar10 is not in the data home")
@@ -182,14 +194,18 @@ def test_dirichlet_on_cifar10_has_the_skew_of_its_distribution():
     def largest(table):
         return (table.max(1) / table.sum(1)).mean()
 
+    def spread(table):
+        return (table.sum(1) / table.sum()).std()
+
     measured = []
     for seed in range(12):
         federation = build(source, options, seed)
         table = np.array([np.bincount(source.y[federation.clients.shard(c).ids], minlength=10) for c in range(10)])
-        measured.append(largest(table))
+        measured.append([largest(table), spread(table)])
     draw = np.random.default_rng(0)
-    simulated = [largest(draw.dirichlet([0.4] * 10, size=10).T) for _ in range(4000)]
-    assert abs(np.mean(measured) - np.mean(simulated)) < 4 * np.std(simulated) / np.sqrt(12)
+    tables = [draw.dirichlet([0.4] * 10, size=10).T for _ in range(4000)]
+    simulated = np.array([[largest(table), spread(table)] for table in tables])
+    assert (np.abs(np.mean(measured, axis=0) - simulated.mean(axis=0)) < 4 * simulated.std(axis=0) / np.sqrt(12)).all()
 
 
 def test_pairs_and_matrices_flip_as_they_say():
@@ -322,6 +338,33 @@ def test_few_classes_per_client_stay_few_when_some_are_too_small():
         build(source, options, 0)
     federation = build(source, options.model_copy(update={"min_size": 1}), 0)
     assert all(len(set(source.y[federation.clients.shard(client).ids])) == 1 for client in range(6))
+
+
+@settings(max_examples=40)
+@given(
+    st.integers(0, 2**32),
+    st.sampled_from(["dirichlet", "iid", "shards", "quantity", "groups"]),
+    st.integers(2, 6),
+    st.integers(1, 25),
+)
+def test_every_partition_keeps_the_minimum_or_says_why(seed, partition, clients, minimum):
+    draw = rng.stream(seed, "x")
+    source = arrays((draw.normal(size=(150, 2)), np.arange(150) % 3))
+    source = dataclasses.replace(source, groups=draw.integers(0, 12, 150).astype(str))
+    options = DataOptions(partition=partition, clients=clients, min_size=minimum, alpha=0.2)
+    federation = None
+    with contextlib.suppress(DataError):
+        federation = build(source, options, seed)
+    if federation is None:
+        assert partition in ("shards", "groups") or clients * minimum > 112
+        with pytest.raises(DataError, match=r"data\.min_size"):
+            build(source, options, seed)
+        return
+    assert federation.clients.partition.sizes.min() >= minimum
+    assert len(federation.clients) == clients
+    if partition == "shards":
+        for client in range(clients):
+            assert len(set(source.y[federation.clients.shard(client).ids])) <= 2
 
 
 def test_clients_that_lose_all_their_samples_are_told(tmp_path, caplog):

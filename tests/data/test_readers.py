@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import pickle
+import shutil
 import struct
 import tarfile
 from pathlib import Path
@@ -577,6 +578,9 @@ CHECKSUMS = {
 }  # not flowers: Pillow's resizing may change by a bit from version to version
 
 
+TEST_CHECKSUMS = {"cifar10": "2c33b053d1cd726a", "cifar100": "f5cd69500b4aa53a", "mnist": "a0863a96c44e5666"}
+
+
 @pytest.mark.parametrize("name", REAL)
 def test_the_real_sets(name):
     from gcfl.data import SOURCES
@@ -597,8 +601,27 @@ def test_the_real_sets(name):
         assert counts.tolist() == [633, 898, 641, 699, 799]
     if name == "femnist":
         assert len(np.unique(found.groups)) == 679
+    if name in TEST_CHECKSUMS:
+        x, y = found.test
+        assert hashlib.sha256(x.tobytes() + y.tobytes()).hexdigest()[:16] == TEST_CHECKSUMS[name]
     if name in CHECKSUMS:
         assert hashlib.sha256(found.x.tobytes() + found.y.tobytes()).hexdigest()[:16] == CHECKSUMS[name]
+
+
+@pytest.mark.parametrize("classes", [10, 100])
+def test_the_real_cifar_in_its_other_format(tmp_path, classes):
+    from gcfl.data import SOURCES
+
+    if SOURCES[f"cifar{classes}"].find() is None:
+        pytest.skip(f"cifar{classes} is not in {data_home()}: unpack it there to run this test")
+    found = source(f"cifar{classes}")
+    for write in (write_binary, write_python):
+        write(tmp_path / write.__name__, classes, {"train": (found.x, found.y), "test": found.test})
+        again = source(tmp_path / write.__name__)
+        assert np.array_equal(again.x, found.x)
+        assert np.array_equal(again.y, found.y)
+        assert all(np.array_equal(one, other) for one, other in zip(again.test, found.test, strict=True))
+        shutil.rmtree(tmp_path / write.__name__)
 
 
 def test_a_source_given_from_python_is_told_apart_by_its_content(tmp_path):

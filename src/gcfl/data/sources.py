@@ -109,8 +109,8 @@ def read(options: DataOptions, seed: int) -> Source:
         path = named.find()
         if path is None:
             raise DataError(
-                f"{name} is not there: none of {', '.join(named.places)} lies in {data_home()}. `gcfl data fetch {name}` gets it; "
-                "or put one of them there, or say with GCFL_DATA_HOME where it is"
+                f"{name} is not there: none of {', '.join(named.places)} lies in {data_home()} and holds it. "
+                f"`gcfl data fetch {name}` gets it; or put one of them there, or say with GCFL_DATA_HOME where it is"
             )
         try:
             found = _told(path, partial(named.read, path, options, seed))
@@ -120,7 +120,8 @@ def read(options: DataOptions, seed: int) -> Source:
             raise DataError(f"{error}; `gcfl data fetch {name} --again` replaces what is there") from error
         return subset(found, None if name == "blobs" else options.samples, seed)
     if huggingface.on_the_hub(name):
-        return subset(huggingface.read_hub(name, options.label, options.group, options.image_size), options.samples, seed)
+        found = _told(name, partial(huggingface.read_hub, name, options.label, options.group, options.image_size))
+        return subset(found, options.samples, seed)
     path = Path(name).expanduser()
     if not path.exists():
         hint = f"; a set on the Hugging Face hub is written hf:{name}" if re.fullmatch(r"[\w.-]+/[\w.-]+", name) else ""
@@ -132,14 +133,14 @@ def read(options: DataOptions, seed: int) -> Source:
     return subset(source, options.samples, seed)
 
 
-def _told(path: Path, reader: Callable[[], Source]) -> Source:
+def _told(where: str | Path, reader: Callable[[], Source]) -> Source:
     """Whatever a broken file makes a reader raise becomes a sentence."""
     try:
         return reader()
     except GcflError:
         raise
     except Exception as error:  # files can be broken in more ways than readers check
-        raise DataError(f"{path} cannot be read: {one_line(error)}") from error
+        raise DataError(f"{where} cannot be read: {one_line(error)}") from error
 
 
 def _from_path(path: Path, options: DataOptions) -> Source:
