@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from PIL import Image
 
 from gcfl import experiment as config
 from gcfl.cli import main
+from gcfl.data.corruption import NINE, image_of, measure
 from gcfl.prepare import Given, federate
-from gcfl.report.describe import _counts, _sheet_rows
+from gcfl.report.describe import _counts, _held, _sheet_rows
 
 
 @pytest.fixture(autouse=True)
@@ -54,19 +57,47 @@ def test_counts_are_the_clients_own():
         assert np.array_equal(noisy[client], np.bincount(wrong, minlength=10))
 
 
+@pytest.mark.parametrize("kind", ["uniform", "open"])
+def test_the_table_counts_true_classes_where_they_are_known(kind):
+    source, federation = federate(experiment(noise=0.3, noise_kind=kind), Given())
+    held = _held(source, federation)
+    assert held.classes == source.classes
+    for client in range(4):
+        assert np.array_equal(held.values[client], np.bincount(source.y[federation.clients.shard(client).ids], minlength=10))
+    unknown = _held(source, dataclasses.replace(federation, truth=None))
+    assert np.array_equal(unknown.values, _counts(federation))
+
+
 @pytest.mark.parametrize("kind", ["uniform", "attribute", "open"])
 def test_the_sheet_shows_what_it_says(kind):
-    source, federation = federate(experiment(noise=0.4, noise_kind=kind), Given())
-    rows = dict(_sheet_rows(source, federation, np.random.default_rng(0)))
+    built = experiment(noise=0.4, noise_kind=kind)
+    source, federation = federate(built, Given())
+    rows = dict(_sheet_rows(built, source, federation))
     assert set(rows) == {"clean", *(("before", "attribute") if kind == "attribute" else (kind,))}
     if kind == "attribute":
-        for (before, caption), (after, same) in zip(rows["before"], rows["attribute"], strict=True):
-            assert caption == same
+        scale = measure(source.x, federation.clients.ids)
+        for (before, _), (after, caption) in zip(rows["before"], rows["attribute"], strict=True):
             assert not np.array_equal(before, after)
+            assert caption in NINE
+            if caption in ("brightness", "pixelate", "jpeg_compression"):  # those that draw nothing
+                assert np.array_equal(image_of(before, caption, 5, 0, scale.low, scale.high), after)
     else:
         for _, caption in rows[kind]:
             seen, really = (line.split(": ")[1] for line in caption.split("\n"))
             assert seen != really
+
+
+def test_odd_names_many_clients_and_stale_pictures(tmp_path, recwarn):
+    lines = ["a,label,site"] + [
+        f"{i % 7},{['cost in $_{', '価格', 'a very long name of a class'][i % 3]},s${i % 70}" for i in range(2800)
+    ]
+    (tmp_path / "t.csv").write_text("\n".join(lines), encoding="utf-8")
+    (tmp_path / "look").mkdir()
+    (tmp_path / "look" / "samples.png").write_bytes(b"of another look")
+    data = ["--data", str(tmp_path / "t.csv"), "--data.group", "site", "--data.partition", "groups", "--clients", "70"]
+    assert main(["data", "describe", *data, "--noise", "0.2", "--out", str(tmp_path / "look"), "--quiet"]) == 0
+    assert {file.name for file in (tmp_path / "look").iterdir()} == {"clients.png", "noise.png"}
+    assert not [warning for warning in recwarn if "lyph" in str(warning.message)]
 
 
 def test_names_of_given_clients_are_shown(tmp_path, capsys):

@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 import torch
 
+from gcfl import experiment as config
 from gcfl.data import Truth
 from gcfl.engine import ClientSide, InProcess, Observer, RunFolder, drive
 from gcfl.engine.rounds import Rounds
+from gcfl.prepare import Given, federate
 from gcfl.types import Shard
-from helpers import prepared
+from helpers import prepared, tiny
 
 
 class Peeked(AssertionError):
@@ -103,9 +105,18 @@ def reachable(thing, seen):
         reachable(child, seen)
 
 
+@pytest.mark.parametrize("kind", ["uniform", "attribute"])
+@pytest.mark.parametrize("mapped", [False, True])
 @pytest.mark.parametrize("method", ["gcfl", "fedavg", "skyline"])
-def test_nothing_of_the_server_or_the_truth_is_reachable_from_the_clients_side(method):
-    ready = prepared(method=method)
+def test_nothing_of_the_server_or_the_truth_is_reachable_from_the_clients_side(tmp_path, monkeypatch, method, mapped, kind):
+    monkeypatch.setenv("GCFL_DATA_HOME", str(tmp_path / "home"))
+    source, _ = federate(config.build(tiny())[0], Given())
+    data = {"noise_kind": kind}
+    if mapped:
+        np.save(tmp_path / "x.npy", source.x)
+        np.save(tmp_path / "y.npy", source.y)
+        data |= {"source": str(tmp_path), "samples": None}
+    ready = prepared(method=method, data=data)
     seen: dict[int, object] = {}
     reachable(ClientSide(ready.setting, ready.method, ready.federation.clients), seen)
     assert not any(isinstance(thing, Truth) for thing in seen.values())
@@ -120,7 +131,14 @@ def test_nothing_of_the_server_or_the_truth_is_reachable_from_the_clients_side(m
                 if thing.shape[1:] == sample.shape:
                     assert not any(np.array_equal(np.asarray(row), sample.numpy()) for row in thing)
     truth = ready.federation.truth
-    assert np.array_equal(clients.y.numpy() != truth.labels[clients.ids], truth.noisy[clients.ids])
+    assert np.array_equal(
+        clients.y.numpy() != truth.labels[clients.ids], truth.noisy[clients.ids] & ~truth.hit_by("attribute")[clients.ids]
+    )
+    # Nor what a spoiled sample was before.
+    for row in np.flatnonzero(truth.hit_by("attribute"))[:10]:
+        for thing in held:
+            if thing.shape[1:] == source.x.shape[1:]:
+                assert not any(np.array_equal(np.asarray(one), source.x[row]) for one in thing)
     assert not any(thing.shape == truth.noisy.shape for thing in held)
 
 

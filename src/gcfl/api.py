@@ -116,9 +116,10 @@ def run(
 ) -> Result:
     """Train, and return the result; the same call again continues or returns what is there.
 
-    data: a name of `gcfl list data`, a path, arrays (x, y), a torch Dataset or a Hugging Face one. validation and test:
-    arrays (x, y) or a torch Dataset of their own, or how much of
-    data to cut off for them. model: a name of `gcfl list models`, a torch module, or a class or function that makes
+    data: a name of `gcfl list data`, a path, arrays (x, y), a torch Dataset or a Hugging Face one; or a table of settings
+    with any of these as "source": data={"source": dataset, "label": "species", "image_size": 64}. validation and test:
+    arrays (x, y) or a torch Dataset of their own, or how much of data to cut off for them. model: a name of
+    `gcfl list models`, a torch module, or a class or function that makes
     one (called under the run's seed). Either may also be a table of its settings. Other settings go by their short
     names (clients=10, noise=0.4, budget=0.1, rounds=50, seed=0, workers=2) or as tables (train={"lr": 0.05},
     coreset={"score": "distance"}).
@@ -152,22 +153,30 @@ def _take_data(explicit: dict[str, Any], data: Any, validation: Any, test: Any, 
     own = {"validation": validation, "test": test}
     pairs: dict[str, Any] = {name: value for name, value in own.items() if not (value is None or isinstance(value, int | float))}
     explicit.update({f"data.{name}": value for name, value in own.items() if value is not None and name not in pairs})
+    if isinstance(data, Mapping) and not is_huggingface(data):
+        table = {str(name): value for name, value in data.items() if name != "source"}
+        explicit.update({f"data.{name}": value for name, value in table.items()})
+        data = data.get("source")
+    else:
+        table = {}
     if is_huggingface(data):
-        data = from_huggingface(data)
+        columns = {name: table[name] for name in ("label", "group", "image_size") if name in table}
+        options = config.build({"data": columns})[0].data
+        data = from_huggingface(data, options.label, options.group, options.image_size)
     if isinstance(data, Source):
         if pairs or classes is not None:
             raise ConfigError(f"{data.name} brings its own sets and classes: validation and test can only be sizes")
         explicit["data.source"] = data.name
         return data
-    if data is None or isinstance(data, str | Mapping):
+    if data is None or isinstance(data, str | os.PathLike):
         if pairs or classes is not None:
             raise ConfigError("validation, test and classes as arrays go with data=(x, y)")
-        named = data if isinstance(data, Mapping) else {} if data is None else {"source": data}
-        explicit.update({f"data.{key}": value for key, value in named.items()})
+        if data is not None:
+            explicit["data.source"] = os.fspath(data)
         return None
     source = arrays(data, pairs.get("validation"), pairs.get("test"), classes)
     explicit["data.source"] = source.name
-    explicit.update({f"data.{name}": len(pair[1]) for name, pair in pairs.items()})
+    explicit.update({f"data.{name}": len(getattr(source, name)[1]) for name in pairs})
     return source
 
 

@@ -23,6 +23,7 @@ def add_verb(verbs: Any, common: argparse.ArgumentParser, kind: type[argparse.Ar
     actions.add_parser("list", help="which sets are there, and which are missing", parents=[common])
     fetch = actions.add_parser("fetch", help="download sets from their publishers", parents=[common])
     fetch.add_argument("names", metavar="NAME", nargs="+")
+    fetch.add_argument("--again", action="store_true", help="though it is there; what is there is set aside as NAME.before")
     describe = actions.add_parser(
         "describe",
         help="who holds what, and how noisy it is",
@@ -68,6 +69,7 @@ def _fetch(options: argparse.Namespace, _: list[str]) -> None:
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
+    from gcfl.data import SOURCES
     from gcfl.data.fetch import fetch
 
     console = Console(file=sys.stderr)
@@ -81,8 +83,8 @@ def _fetch(options: argparse.Namespace, _: list[str]) -> None:
                     tasks[file] = bar.add_task(file, total=total)
                 bar.update(tasks[file], completed=done)
 
-            where = fetch(name, on_bytes)
-        print(f"{name}: {where}")
+            where = fetch(name, on_bytes, again=options.again)
+        print(f"{name}: {where if SOURCES[name].places else 'comes with gcfl'}")
 
 
 def _describe(options: argparse.Namespace, rest: list[str]) -> None:

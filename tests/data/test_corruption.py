@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import gcfl
 from gcfl import rng
 from gcfl.data import DataOptions, arrays, build, corruption, read
-from gcfl.data.corruption import NINE, corrupt, image_of
+from gcfl.data.corruption import NINE, chosen, image_of, measure
 from gcfl.errors import ConfigError, DataError, GcflError
 
 WORD = 20_231_117
@@ -18,6 +18,10 @@ WORD = 20_231_117
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("GCFL_DATA_HOME", str(tmp_path / "home"))
+
+
+def corrupt(x, rows, names, severity, seed, purpose="clients"):
+    return corruption.corrupt(x, rows, chosen(x, names), severity, seed, measure(x, np.arange(len(x))), purpose)
 
 
 def picture(channels, side, seed=0):
@@ -125,6 +129,42 @@ def test_tables_by_their_definition():
     assert {a.dtype for a in (missing, scaled, noisy)} == {np.dtype(np.float32)}
 
 
+@given(st.integers(0, 2**32), st.sampled_from([np.float32, np.uint8]))
+def test_a_spoiled_row_of_a_table_is_never_what_it_was(seed, dtype):
+    draw = rng.stream(seed, "x")
+    x = draw.integers(0, 256, (60, 4)) * (draw.random((60, 4)) < 0.4)  # many zeros
+    x[:, 1] = 7  # never varies
+    x[:5, [0, 2, 3]] = 0
+    x = x.astype(dtype)
+    spoiled = corrupt(x, np.arange(60), None, 2, seed)
+    assert (spoiled != x).any(axis=1).all()
+    for name, changed in (("missing", 1), ("scale", 1)):
+        assert ((corrupt(x, np.arange(60), [name], 2, seed) != x).sum(axis=1) == changed).all()
+
+
+def test_a_row_that_nothing_can_spoil_is_told():
+    x = np.zeros((20, 3), dtype=np.float32)
+    x[:10] = 1
+    with pytest.raises(DataError, match="row 10 of the data stays as it is under scale"):
+        corrupt(x, np.arange(20), ["scale"], 5, 0)
+    with pytest.raises(DataError, match="under missing and scale and gaussian"):
+        corrupt(np.zeros((20, 3), dtype=np.float32), np.arange(20), None, 5, 0)
+
+
+@pytest.mark.parametrize("images", [False, True])
+def test_the_clients_noise_does_not_depend_on_what_they_do_not_hold(images):
+    draw = rng.stream(0, "x")
+    x = draw.random((200, 1, 8, 8) if images else (200, 5)).astype(np.float32)
+    options = DataOptions(noise_kind="attribute", noise=0.5, clients=2, validation=40, test=40, test_noise=0.5)
+    first = build(arrays((x, np.arange(200) % 2)), options, 0)
+    others = np.setdiff1d(np.arange(200), first.clients.ids)
+    far = x.copy()
+    far[others] = far[others] * 50 + 7
+    second = build(arrays((far, np.arange(200) % 2)), options, 0)
+    assert np.array_equal(first.clients.x, second.clients.x)
+    assert not np.array_equal(first.test.x, second.test.x)
+
+
 @settings(max_examples=25)
 @given(st.integers(0, 2**32), st.floats(0, 0.9), st.permutations(["uniform", "pair", "attribute"]), st.integers(1, 3))
 def test_several_kinds_share_the_noise_evenly(seed, noise, order, kinds):
@@ -197,6 +237,11 @@ def test_what_does_not_fit_is_refused(options, kind, message):
 def test_lists_of_kinds_are_checked(kinds):
     with pytest.raises(GcflError, match="noise_kind"):
         gcfl.run("fedavg", noise_kind=kinds)
+
+
+def test_corruptions_are_a_list():
+    with pytest.raises(ConfigError, match=r'corruptions must be a list such as \["fog", "frost"\], got \'fog\''):
+        gcfl.run("fedavg", data={"corruptions": "fog", "noise_kind": "attribute"})
 
 
 def test_odd_shapes_are_refused():

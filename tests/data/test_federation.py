@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 
 import numpy as np
@@ -115,20 +116,30 @@ def test_class_names_are_kept_in_order():
     assert source.y.tolist() == [1, 0, 2, 1, 0, 2]
 
 
-def test_no_function_reads_global_random_state(monkeypatch):
+def test_no_function_reads_global_random_state(tmp_path, monkeypatch):
     def poisoned(*_, **__):
         raise AssertionError("global random state was read")
 
-    for name in ("rand", "random", "permutation", "shuffle", "choice", "normal", "randint", "seed"):
+    everything = ("rand", "random", "permutation", "shuffle", "choice", "normal", "randint", "seed", "uniform", "standard_normal")
+    for name in (*everything, "get_state", "set_state"):
         monkeypatch.setattr(np.random, name, poisoned)
     for name in ("rand", "randn", "randperm", "randint"):
         monkeypatch.setattr(torch, name, poisoned)
+    np.savetxt(tmp_path / "matrix.txt", np.ones((10, 10)))
+    files = {"owners": tmp_path / "owners.txt", "given": tmp_path / "seen.txt", "confusion": tmp_path / "matrix.txt"}
     for name in ("digits", "blobs"):
-        for partition in ("dirichlet", "iid", "shards", "quantity"):
-            for kind in ("uniform", "pair", "open", "attribute") if name == "blobs" else ("uniform", "pair", "open"):
-                sizes = {"clients": 4, "noise": 0.4, "samples": 400, "classes_per_client": 3}
-                options = DataOptions(source=name, partition=partition, noise_kind=kind, **sizes)
-                build(read(options, 1), options, 1)
+        count = 1797 if name == "digits" else 400
+        files["owners"].write_text("\n".join(f"client {row % 4}" for row in range(count)))
+        files["given"].write_text("\n".join(str(row % 10) for row in range(count)))
+        for partition in ("dirichlet", "iid", "shards", "quantity", "groups", "given"):
+            kinds = ("uniform", "pair", "open", "confusion", "given")
+            for kind in (*kinds, "attribute") if name == "blobs" else kinds:
+                sizes = {"clients": 4, "noise": 0.0 if kind == "given" else 0.4, "samples": 400, "classes_per_client": 3}
+                beside = {"noise_file": str(files[kind])} if kind in files else {}
+                beside |= {"owners": str(files["owners"])} if partition == "given" else {}
+                options = DataOptions(source=name, partition=partition, noise_kind=kind, **sizes, **beside)
+                source = read(options, 1)
+                build(dataclasses.replace(source, groups=np.array([f"g{row % 9}" for row in range(400)])), options, 1)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.int32, np.uint8, np.bool_])
@@ -173,7 +184,8 @@ def test_a_table_with_a_group_column(tmp_path):
 
 
 def test_dirichlet_on_cifar10_has_the_skew_of_its_distribution():
-    """Ten clients, α = 0.4: the share of a client's largest class, against a simulation of the distribution itself."""
+    """Ten clients, α = 0.4: the share of a client's largest class, and how far the clients' sizes differ, against a simulation
+    of the distribution itself."""
     options = DataOptions(source="cifar10", clients=10, alpha=0.4)
     if SOURCES["cifar10"].find() is None:
         pytest.skip("cifar10 is not in the data home")
@@ -182,14 +194,18 @@ def test_dirichlet_on_cifar10_has_the_skew_of_its_distribution():
     def largest(table):
         return (table.max(1) / table.sum(1)).mean()
 
+    def spread(table):
+        return (table.sum(1) / table.sum()).std()
+
     measured = []
     for seed in range(12):
         federation = build(source, options, seed)
         table = np.array([np.bincount(source.y[federation.clients.shard(c).ids], minlength=10) for c in range(10)])
-        measured.append(largest(table))
+        measured.append([largest(table), spread(table)])
     draw = np.random.default_rng(0)
-    simulated = [largest(draw.dirichlet([0.4] * 10, size=10).T) for _ in range(4000)]
-    assert abs(np.mean(measured) - np.mean(simulated)) < 4 * np.std(simulated) / np.sqrt(12)
+    tables = [draw.dirichlet([0.4] * 10, size=10).T for _ in range(4000)]
+    simulated = np.array([[largest(table), spread(table)] for table in tables])
+    assert (np.abs(np.mean(measured, axis=0) - simulated.mean(axis=0)) < 4 * simulated.std(axis=0) / np.sqrt(12)).all()
 
 
 def test_pairs_and_matrices_flip_as_they_say():
@@ -261,6 +277,11 @@ def test_rates_per_client():
         {"noise_kind": "open", "noise_spread": 0.1},
         {"noise_kind": "given", "noise": 0.2},
         {"noise_kind": "given", "noise_rates": [0.1]},
+        {"noise": 0.2, "noise_rates": [0.1] * 10},
+        {"noise_spread": 0.2, "noise_rates": [0.1] * 10},
+        {"noise_kind": "pair", "noise_file": "seen.txt"},
+        {"noise_kind": "open", "noise": 0.04},
+        {"owners": "owners.txt"},
     ],
 )
 def test_settings_that_a_kind_of_noise_would_ignore_are_refused(options):
@@ -268,18 +289,26 @@ def test_settings_that_a_kind_of_noise_would_ignore_are_refused(options):
         build(read(DataOptions(), 0), DataOptions(**options), 0)
 
 
-def test_given_labels(tmp_path):
-    options = DataOptions(samples=300, clients=3, noise_kind="given", noise_file=str(tmp_path / "seen.txt"))
-    source = read(options, 0)
-    seen = (source.y + (np.arange(300) % 5 == 0)) % 10
-    (tmp_path / "seen.txt").write_text("\n".join(map(str, seen)))
+@pytest.mark.parametrize("samples", [None, 300])
+def test_given_labels(tmp_path, samples):
+    """The file is about every sample of the source, however many of them are used."""
+    options = DataOptions(samples=samples, clients=3, noise_kind="given", noise_file=str(tmp_path / "seen.txt"))
+    source, whole = read(options, 0), read(DataOptions(), 0)
+    everything = (whole.y + (np.arange(1797) % 5 == 0)) % 10
+    seen = everything if samples is None else everything[source.rows]
+    (tmp_path / "seen.txt").write_text("\n".join(map(str, everything)))
     federation = build(source, options, 0)
     for client in range(3):
         shard = federation.clients.shard(client)
         assert np.array_equal(shard.y.numpy(), seen[shard.ids])
         assert np.array_equal(federation.truth.noisy[shard.ids], seen[shard.ids] != source.y[shard.ids])
+    assert federation.truth.noisy.any()
     assert np.array_equal(federation.validation.y.numpy(), source.y[federation.validation.ids])
-    for text, message in {"1\n2": "has 2 lines", "\n".join(["frog"] * 300): "the label 'frog', which is not a class"}.items():
+    for text, message in {
+        "1\n2": "has 2 lines, but digits has 1797 samples",
+        "\n".join(["frog"] * 1797): "the label 'frog', which is not a class",
+        "1\n\n2": "nothing in line 2",
+    }.items():
         (tmp_path / "seen.txt").write_text(text)
         with pytest.raises(DataError, match=message):
             build(source, options, 0)
@@ -289,3 +318,107 @@ def test_given_labels(tmp_path):
         (tmp_path / "matrix.txt").write_text(text)
         with pytest.raises(DataError, match=message):
             build(source, options.model_copy(update={"noise_kind": "confusion", "noise_file": str(tmp_path / "matrix.txt")}), 0)
+
+
+@pytest.mark.parametrize("written", [["ash", "elm"], ["0", "1"]])
+def test_given_labels_by_name_or_by_number(tmp_path, written):
+    y = np.arange(80) % 2
+    source = arrays((np.random.default_rng(0).normal(size=(80, 2)), np.array(["ash", "elm"])[y]))
+    seen = np.where(np.arange(80) % 10 == 0, 1 - y, y)
+    (tmp_path / "seen.txt").write_text("\ufeff" + "\n".join(np.array(written)[seen]) + "\n", encoding="utf-8")
+    federation = build(source, DataOptions(clients=2, noise_kind="given", noise_file=str(tmp_path / "seen.txt")), 0)
+    assert np.array_equal(federation.clients.y.numpy(), seen[federation.clients.ids])
+
+
+def test_few_classes_per_client_stay_few_when_some_are_too_small():
+    y = np.repeat([0, 1, 2], [300, 300, 12])
+    source = arrays((np.random.default_rng(0).normal(size=(612, 2)), y))
+    options = DataOptions(partition="shards", classes_per_client=1, clients=6, min_size=10)
+    with pytest.raises(DataError, match=r"fewer than data\.min_size \(10\)"):
+        build(source, options, 0)
+    federation = build(source, options.model_copy(update={"min_size": 1}), 0)
+    assert all(len(set(source.y[federation.clients.shard(client).ids])) == 1 for client in range(6))
+
+
+@settings(max_examples=40)
+@given(
+    st.integers(0, 2**32),
+    st.sampled_from(["dirichlet", "iid", "shards", "quantity", "groups"]),
+    st.integers(2, 6),
+    st.integers(1, 25),
+)
+def test_every_partition_keeps_the_minimum_or_says_why(seed, partition, clients, minimum):
+    draw = rng.stream(seed, "x")
+    source = arrays((draw.normal(size=(150, 2)), np.arange(150) % 3))
+    source = dataclasses.replace(source, groups=draw.integers(0, 12, 150).astype(str))
+    options = DataOptions(partition=partition, clients=clients, min_size=minimum, alpha=0.2)
+    federation = None
+    with contextlib.suppress(DataError):
+        federation = build(source, options, seed)
+    if federation is None:
+        assert partition in ("shards", "groups") or clients * minimum > 112
+        with pytest.raises(DataError, match=r"data\.min_size"):
+            build(source, options, seed)
+        return
+    assert federation.clients.partition.sizes.min() >= minimum
+    assert len(federation.clients) == clients
+    if partition == "shards":
+        for client in range(clients):
+            assert len(set(source.y[federation.clients.shard(client).ids])) <= 2
+
+
+def test_clients_that_lose_all_their_samples_are_told(tmp_path, caplog):
+    names = np.array([*["big"] * 60, *["large"] * 60, "tiny"])
+    source = dataclasses.replace(arrays((np.random.default_rng(0).normal(size=(121, 2)), np.arange(121) % 2)), groups=names)
+    (tmp_path / "owners.txt").write_text("\n".join(names))
+    options = DataOptions(partition="groups", clients=2, validation=20, test=40)
+    seed = next(seed for seed in range(50) if 120 not in build(source, options, seed).clients.ids)
+    caplog.clear()
+    federation = build(source, options, seed)
+    assert "1 of 3 groups have no sample left beside the server's and the test set: tiny" in caplog.text
+    assert federation.clients.names == ("big", "large")
+    for client, name in enumerate(federation.clients.names):
+        assert set(names[federation.clients.shard(client).ids]) == {name}
+    with pytest.raises(DataError, match=r"data\.clients is 3, but only 2 groups have samples for clients"):
+        build(source, options.model_copy(update={"clients": 3}), seed)
+    caplog.clear()
+    given = options.model_copy(update={"partition": "given", "owners": str(tmp_path / "owners.txt")})
+    assert build(source, given, seed).clients.names == ("big", "large")
+    assert "1 of 3 clients have no sample left" in caplog.text
+
+
+def test_clients_are_named_by_their_group_where_each_has_one():
+    names = np.array([f"writer {number % 4}" for number in range(120)])
+    source = dataclasses.replace(arrays((np.random.default_rng(0).normal(size=(120, 2)), np.arange(120) % 3)), groups=names)
+    options = DataOptions(partition="groups", clients=4, validation=20, test=20)
+    clients = build(source, options, 0).clients
+    assert sorted(clients.names) == [f"writer {number}" for number in range(4)]
+    for client in range(4):
+        assert set(names[clients.shard(client).ids]) == {clients.names[client]}
+    assert build(source, options.model_copy(update={"clients": 3}), 0).clients.names is None
+
+
+def test_an_official_test_set_of_one_sample_is_too_small():
+    x, y = np.random.default_rng(0).normal(size=(60, 2)), np.arange(60) % 2
+    source = dataclasses.replace(arrays((x, y), test=(x[:1], y[:1])), validation_from_test=True)
+    with pytest.raises(DataError, match="has 1 sample, too few for the server's clean set and the test set both"):
+        build(source, DataOptions(clients=2), 0)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ((np.zeros((4, 0)), [0, 1, 0, 1]), "samples without values"),
+        ((np.full((4, 2), 1e300), [0, 1, 0, 1]), "NaN or infinite values in 4 samples"),
+        ((np.zeros((4, 2)), np.array([b"a", b"\xff", b"a", b"b"])), "not UTF-8"),
+    ],
+)
+def test_bad_arrays_get_their_sentence(data, message):
+    with pytest.raises(DataError, match=message):
+        arrays(data)
+
+
+def test_classes_must_be_names():
+    with pytest.raises(DataError, match="classes must be names or whole numbers"):
+        arrays((np.zeros((4, 2)), [0, 1, 0, 1]), classes=[["a"], ["b"]])
+    assert arrays((np.zeros((2, 2)), np.array(["ä".encode(), b"b"]))).classes == ("b", "ä")

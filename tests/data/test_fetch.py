@@ -227,3 +227,44 @@ def test_list_says_what_is_there_and_what_is_missing(mnist, home, capsys):
     assert f"there    {home / 'mnist'}" in lines["mnist"]
     assert "missing  gcfl data fetch cifar10 (170 MB)" in lines["cifar10"]
     assert "says how to make it" in lines["femnist"]
+
+
+def test_an_empty_folder_is_not_the_set(mnist, home):
+    (home / "mnist").mkdir(parents=True)
+    (home / "mnist" / "readme.txt").write_text("to do")
+    with pytest.raises(DataError, match="`gcfl data fetch mnist` gets it"):
+        read(DataOptions(source="mnist"), 0)
+    assert fetch("mnist") == home / "mnist"
+    assert len(read(DataOptions(source="mnist"), 0)) == 60
+    assert (home / "mnist.before" / "readme.txt").exists(), "what was there is kept"
+
+
+def test_a_broken_set_is_replaced(mnist, home, capsys):
+    fetch("mnist")
+    for _ in range(2):
+        (home / "mnist" / "train-images-idx3-ubyte.gz").write_bytes(b"junk")
+        with pytest.raises(DataError, match=r"cannot be unpacked.*`gcfl data fetch mnist --again` replaces what is there"):
+            read(DataOptions(source="mnist"), 0)
+        assert main(["data", "fetch", "mnist", "--again"]) == 0
+        assert len(read(DataOptions(source="mnist"), 0)) == 60
+
+
+def test_a_broken_archive_is_replaced_though_others_lie_beside(publisher, monkeypatch, home):
+    home.mkdir()
+    (home / "cifar-10-binary.tar.gz").write_bytes(b"junk")
+    (home / "cifar-10-batches-bin").mkdir()
+    for name in ("data_batch_1.bin", "test_batch.bin"):
+        (home / "cifar-10-batches-bin" / name).write_bytes(b"junk")
+    blob = flower_archive(["whatever"])
+    monkeypatch.setitem(PUBLISHED, "cifar10", (publisher.remote("cifar-10-binary.tar.gz", blob),))
+    assert fetch("cifar10") == home / "cifar-10-batches-bin"
+    assert fetch("cifar10", again=True) == home / "cifar-10-binary.tar.gz"
+    assert (home / "cifar-10-binary.tar.gz").read_bytes() == blob
+    assert (home / "cifar-10-binary.tar.gz.before").read_bytes() == b"junk"
+
+
+def test_what_comes_with_gcfl_says_so(capsys):
+    assert main(["data", "fetch", "digits"]) == 0
+    assert capsys.readouterr().out.strip() == "digits: comes with gcfl"
+    with pytest.raises(ConfigError, match="did you mean femnist"):
+        fetch("femist")

@@ -11,8 +11,7 @@ import torch
 from PIL import Image
 
 import gcfl
-from gcfl.data import DataOptions, arrays, build, read
-from gcfl.data.samples import mapped
+from gcfl.data import DataOptions, arrays, build, is_huggingface, read, samples
 from gcfl.errors import ConfigError, DataError
 
 datasets.disable_progress_bars()
@@ -175,11 +174,72 @@ def test_bad_torch_datasets_get_their_sentence():
 
     with pytest.raises(DataError, match="with a length"):
         arrays(Stream())
+
+    class Broken(Photos):
+        def __getitem__(self, place):
+            raise OSError("no such photo")
+
+    with pytest.raises(DataError, match="sample 0 of data cannot be read: OSError: no such photo"):
+        arrays(Broken(images))
+    with pytest.raises(DataError, match=r"the label of sample 0 of data must be one number or name, got shape \(2,\)"):
+        arrays(torch.utils.data.TensorDataset(torch.zeros(4, 3), torch.zeros(4, 2)))
     with pytest.raises(DataError, match="sample 0 of test must be a pair"):
         arrays(Photos(images), test=torch.utils.data.TensorDataset(torch.zeros(3, 2)))
 
 
-def test_a_folder_of_npy_is_mapped_and_gives_the_same_federation(tmp_path):
+def test_a_torch_dataset_with_random_transforms_is_the_same_each_time():
+    class Jittered(Photos):
+        def __getitem__(self, place):
+            return torch.rand(3) + torch.from_numpy(np.random.rand(3)), place % 2  # noqa: NPY002
+
+    before = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+    first, second = (arrays(Jittered(pictures(6))) for _ in range(2))
+    assert np.array_equal(first.x, second.x)
+    assert len(np.unique(first.x)) == 18
+    assert torch.equal(before[0], torch.get_rng_state())
+    assert np.array_equal(before[1], np.random.get_state()[1])  # noqa: NPY002
+
+
+def test_a_part_of_a_torch_dataset_has_its_classes():
+    whole = Photos(pictures(10))
+    part = torch.utils.data.Subset(torch.utils.data.Subset(whole, range(8)), [0, 2, 4])
+    assert arrays(part).classes == ("cat", "dog")
+    assert arrays(part).y.tolist() == [0, 0, 0]
+
+
+def test_palette_images_of_a_torch_dataset_are_colours():
+    images = [Image.new("RGB", (6, 6), colour).convert("P") for colour in ("red", "lime")]
+    source = arrays(Photos(images))
+    assert source.x.shape == (2, 3, 6, 6)
+    assert source.x[:, :, 0, 0].tolist() == [[255, 0, 0], [0, 255, 0]]
+
+
+def test_settings_of_data_that_comes_from_python(tmp_path):
+    x = np.random.default_rng(0).normal(size=(60, 2)).astype(np.float32)
+    held = numbers(height=x[:, 0], width=x[:, 1], species=np.arange(60) % 2, site=[f"s{i % 2}" for i in range(60)])
+    table = {"source": held, "label": "species", "group": "site", "partition": "groups", "clients": 2}
+    result = gcfl.run("fedavg", table, "logistic", rounds=1, out=tmp_path)
+    assert sorted(client["name"] for client in result.clients) == ["s0", "s1"]
+    assert result.config["data"]["label"] == "species"
+    assert gcfl.run("fedavg", {"source": (x, np.arange(60) % 2), "clients": 3}, "logistic", rounds=1, out=tmp_path).finished
+    with pytest.raises(ConfigError, match="image_size must be a whole number"):
+        gcfl.run("fedavg", {"source": dataset(), "image_size": "16"})
+    own = torch.utils.data.TensorDataset(torch.from_numpy(x), torch.arange(60) % 2)
+    result = gcfl.run("fedavg", own, "logistic", validation=own, clients=2, rounds=1, out=tmp_path)
+    assert result.config["data"]["validation"] == 60
+
+
+def in_a_file(array):
+    while isinstance(array, np.ndarray):
+        if isinstance(array, np.memmap):
+            return True
+        array = array.base
+    return False
+
+
+@pytest.mark.parametrize("limit", [2 << 30, 1000])
+def test_a_folder_of_npy_is_mapped_and_gives_the_same_federation(tmp_path, monkeypatch, limit):
+    monkeypatch.setattr(samples, "LARGEST_IN_MEMORY", limit)
     draw = np.random.default_rng(3)
     x, y = draw.integers(0, 255, (200, 3, 12, 12)).astype(np.uint8), draw.integers(0, 4, 200)
     folder = tmp_path / "big"
@@ -188,11 +248,9 @@ def test_a_folder_of_npy_is_mapped_and_gives_the_same_federation(tmp_path):
     np.save(folder / "y.npy", y)
     options = DataOptions(source=str(folder), clients=5, noise=0.4, noise_kind=["uniform", "attribute"], min_size=5)
     on_disk = read(options, 0)
-    assert mapped(on_disk.x)
-    assert not mapped(x)
+    assert in_a_file(on_disk.x)
+    assert in_a_file(samples._empty((40, 100), x.dtype)) == (limit == 1000)
     federations = [build(source, options, 0) for source in (on_disk, arrays((x, y)))]
-    assert federations[0].clients.x.rows is not None
-    assert federations[1].clients.x.rows is None
     for client in range(5):
         first, second = (federation.clients.shard(client) for federation in federations)
         assert torch.equal(first.x, second.x)
@@ -203,3 +261,51 @@ def test_a_folder_of_npy_is_mapped_and_gives_the_same_federation(tmp_path):
     (folder / "y.npy").write_bytes(b"\x93NUMPY")
     with pytest.raises(DataError, match="not a whole npy file"):
         read(options, 0)
+
+
+def numbers(**columns):
+    return datasets.Dataset.from_dict(columns)
+
+
+def test_columns_and_classes_of_every_split_go_by_name():
+    train = numbers(a=[1, 2, 3, 4], b=[10, 20, 30, 40], label=[0, 1, 0, 1])
+    test = numbers(label=[1, 0], b=[50, 60], a=[5, 6])
+    source = gcfl.from_huggingface(datasets.DatasetDict({"train": train, "test": test}))
+    assert source.x[0].tolist() == [1, 10]
+    assert source.test[0].tolist() == [[5, 50], [6, 60]]
+    assert source.test[1].tolist() == [1, 0]
+    with pytest.raises(DataError, match="split test has no column 'b', which the train split has"):
+        gcfl.from_huggingface(datasets.DatasetDict({"train": train, "test": test.remove_columns("b")}))
+    other = [datasets.ClassLabel(names=names) for names in (["no", "yes"], ["yes", "no"])]
+    parts = [part.cast_column("label", kind) for part, kind in zip((train, test), other, strict=True)]
+    source = gcfl.from_huggingface(datasets.DatasetDict(dict(zip(("train", "test"), parts, strict=True))))
+    assert source.classes == ("no", "yes")
+    assert source.test[1].tolist() == [0, 1]
+
+
+def test_a_split_without_labels_is_left_out_and_told(caplog):
+    train = numbers(a=[1, 2, 3, 4], label=[0, 1, 0, 1]).cast_column("label", datasets.ClassLabel(names=["no", "yes"]))
+    blank = numbers(a=[5, 6], label=[-1, -1]).cast_column("label", datasets.ClassLabel(names=["no", "yes"]))
+    for test in (blank, blank.remove_columns("label")):
+        caplog.clear()
+        assert gcfl.from_huggingface(datasets.DatasetDict({"train": train, "test": test})).test is None
+        assert "the split test has no labels and is left out" in caplog.text
+    with pytest.raises(DataError, match="2 samples without a label, first in row 0"):
+        gcfl.from_huggingface(blank)
+    features = datasets.Features({"a": datasets.Value("int64"), "label": datasets.ClassLabel(names=["no", "yes"])})
+    with pytest.raises(DataError, match="1 samples without a label, first in row 1"):
+        gcfl.from_huggingface(datasets.Dataset.from_dict({"a": [1, 2], "label": [0, None]}, features=features))
+    with pytest.raises(DataError, match="is empty"):
+        gcfl.from_huggingface(datasets.Dataset.from_dict({"a": [], "label": []}, features=features))
+
+
+def test_a_module_of_ones_own_that_is_named_datasets(monkeypatch):
+    class Dataset(torch.utils.data.TensorDataset):
+        """In somebody's own datasets.py."""
+
+    Dataset.__module__ = "datasets"
+    own = Dataset(torch.zeros(4, 2), torch.arange(4) % 2)
+    assert not is_huggingface(own)
+    monkeypatch.setitem(sys.modules, "datasets", type(sys)("datasets"))
+    sys.modules["datasets"].Dataset = Dataset
+    assert not is_huggingface(own)

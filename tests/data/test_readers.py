@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import pickle
+import shutil
 import struct
 import tarfile
 from pathlib import Path
@@ -21,6 +22,12 @@ from gcfl.data.home import data_home
 from gcfl.errors import DataError
 
 DRAW = np.random.default_rng(0)
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("GCFL_DATA_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
 
 
 def source(path, **options):
@@ -123,6 +130,31 @@ def test_bad_cifar_files(tmp_path):
         source(tmp_path / "junk")
 
 
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        ({b"data": [[0] * 3072] * 2, b"labels": [0, -1]}, "it has the label -1"),
+        ({b"data": [[0] * 3072] * 2, b"labels": [0, None]}, "is not a batch of CIFAR-10"),
+        ({b"data": [[300] * 3072] * 2, b"labels": [0, 1]}, "is not a batch of CIFAR-10"),
+        ({b"data": np.zeros((0, 3072), np.uint8), b"labels": []}, "it has no images"),
+    ],
+)
+def test_odd_cifar_batches(tmp_path, batch, message):
+    write_python(tmp_path / "c", 10, cifar_arrays(10))
+    (tmp_path / "c" / "test_batch").write_bytes(pickle.dumps(batch))
+    with pytest.raises(DataError, match=message):
+        source(tmp_path / "c")
+
+
+def test_odd_cifar_names(tmp_path):
+    write_python(tmp_path / "c", 10, cifar_arrays(10))
+    (tmp_path / "c" / "batches.meta").write_bytes(pickle.dumps({b"label_names": 7}, protocol=2))
+    assert source(tmp_path / "c").classes[0] == "airplane"
+    (tmp_path / "c" / "batches.meta.txt").write_bytes(b"\xff\xfe")
+    with pytest.raises(DataError, match="c cannot be read: UnicodeDecodeError"):
+        source(tmp_path / "c")
+
+
 # ---- IDX
 
 
@@ -158,6 +190,10 @@ def test_bad_idx(tmp_path):
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(DataError, match="is cut off"):
         source(tmp_path / "m")
+    path.write_bytes(struct.pack(">IIII", 2051, 0, 28, 28))
+    (tmp_path / "m" / "train-labels-idx1-ubyte").write_bytes(struct.pack(">II", 2049, 0))
+    with pytest.raises(DataError, match="have no images"):
+        source(tmp_path / "m")
     path.write_bytes(b"abcdefgh")
     with pytest.raises(DataError, match="not an IDX file"):
         source(tmp_path / "m")
@@ -169,7 +205,7 @@ def test_bad_idx(tmp_path):
 # ---- LEAF
 
 
-def test_leaf_keeps_its_writers(tmp_path):
+def test_leaf_keeps_its_writers(tmp_path, home):
     pixels = DRAW.integers(0, 256, (6, 784))
     for part, rows in (("train", slice(0, 4)), ("test", slice(4, 6))):
         (tmp_path / part).mkdir()
@@ -185,6 +221,56 @@ def test_leaf_keeps_its_writers(tmp_path):
     (tmp_path / "train" / "b.json").write_text("{")
     with pytest.raises(DataError, match="not LEAF json"):
         source(tmp_path)
+
+
+def leaf(folder: Path, users) -> Path:
+    (folder / "train").mkdir(parents=True, exist_ok=True)
+    (folder / "train" / "a.json").write_text(json.dumps({"user_data": users}))
+    return folder
+
+
+def test_leaf_data_that_is_not_pixels_stays_numbers(tmp_path, home):
+    odd = {"w0": {"x": [[0.1, -2.5], [300.0, 4.0]], "y": [0, 1]}}
+    found = source(leaf(tmp_path / "odd", odd))
+    assert found.x.dtype == np.float32
+    assert np.allclose(found.x, odd["w0"]["x"])
+    square = {"w0": {"x": [[0, 0, 0, 7], [1, 2, 3, 4]], "y": [0, 1]}}
+    assert source(leaf(tmp_path / "square", square)).x.tolist() == square["w0"]["x"]
+
+
+def test_leaf_is_parsed_once_and_anew_when_it_changes(tmp_path, home, monkeypatch):
+    from gcfl.data.readers import leaf as reader
+
+    users = {"w0": {"x": [[0, 0, 0, 1], [1, 0, 0, 0]], "y": [5, 6]}}
+    first = source(leaf(tmp_path / "l", users))
+    parse, parsed = reader._parse, []
+    monkeypatch.setattr(reader, "_parse", lambda *given: parsed.append(given) or parse(*given))
+    again = source(tmp_path / "l")
+    assert not parsed
+    assert again.digest() == first.digest()
+    users["w0"]["y"] = [5, 7]
+    os.utime(leaf(tmp_path / "l", users) / "train" / "a.json", ns=(1, 1))
+    assert source(tmp_path / "l").classes == (5, 7)
+    for file in (home / "cache").iterdir():
+        file.write_bytes(file.read_bytes()[:50])
+    assert source(tmp_path / "l").classes == (5, 7)
+
+
+@pytest.mark.parametrize(
+    "users",
+    [
+        {"w0": {"y": [0, 1]}},
+        [1, 2],
+        {"w0": {"x": ["red", "blue"], "y": [0, 1]}},
+        {"w0": {"x": [[1, 2], [3, 4]], "y": ["a", "b"]}},
+        {"w0": {"x": [[1, 2], [3]], "y": [0, 1]}},
+        {"w0": {"x": [[1, 2]], "y": [0]}, "w1": {"x": [[1, 2, 3]], "y": [1]}},
+        {},
+    ],
+)
+def test_bad_leaf(tmp_path, home, users):
+    with pytest.raises(DataError, match=r"a\.json is not LEAF json|a\.json: the samples of w1 do not fit|has no samples"):
+        source(leaf(tmp_path / "l", users))
 
 
 # ---- image folders
@@ -206,12 +292,6 @@ def photos(folder: Path, modes=("RGB",), n: int = 3) -> None:
                 Image.fromarray(np.stack([grey] * 3 + [np.full_like(grey, 255)], 2)).save(folder / name / f"{number}.png")
             else:
                 Image.fromarray(np.stack([grey] * 3, 2)).convert(mode).save(folder / name / f"{number}.png")
-
-
-@pytest.fixture
-def home(tmp_path, monkeypatch):
-    monkeypatch.setenv("GCFL_DATA_HOME", str(tmp_path / "home"))
-    return tmp_path / "home"
 
 
 def test_image_folders_of_every_kind(tmp_path, home):
@@ -259,6 +339,42 @@ def test_bad_image_folders(tmp_path, home):
         source(tmp_path / "empty")
 
 
+def test_images_in_train_and_test_folders(tmp_path, home, caplog):
+    photos(tmp_path / "p" / "train", n=4)
+    photos(tmp_path / "p" / "test", n=2)
+    (tmp_path / "p" / "train" / "dark ones" / "notes.txt").write_text("x")
+    caplog.set_level("INFO", "gcfl.data")
+    found = source(tmp_path / "p", image_size=16)
+    assert "1 files that are not images" in caplog.text
+    assert found.classes == ("dark ones", "helle Töne")
+    assert (len(found), len(found.test[1]), found.validation_from_test) == (8, 4, True)
+    assert found.test[1].tolist() == [0, 0, 1, 1]
+    (tmp_path / "p" / "test" / "dark ones").rename(tmp_path / "p" / "test" / "other")
+    with pytest.raises(DataError, match=r"other is a class that .*train does not have"):
+        source(tmp_path / "p")
+
+
+def test_classes_that_are_called_train_test_and_meta(tmp_path, home):
+    for name in ("train", "test", "meta"):
+        (tmp_path / "p" / name).mkdir(parents=True)
+        Image.new("RGB", (8, 8)).save(tmp_path / "p" / name / "a.png")
+    assert source(tmp_path / "p").classes == ("meta", "test", "train")
+
+
+def test_sixteen_bits_mean_the_same_shade_in_every_image(tmp_path, home):
+    for name, shade in (("a", 200), ("b", 40_000)):
+        (tmp_path / "p" / name).mkdir(parents=True)
+        Image.fromarray(np.full((8, 8), shade, dtype=np.uint16)).save(tmp_path / "p" / name / "0.png")
+    assert source(tmp_path / "p", image_size=4).x[:, 0, 0, 0].tolist() == [round(200 / 257), round(40_000 / 257)]
+
+
+def test_a_monstrous_image_gets_its_sentence(tmp_path, home, monkeypatch):
+    photos(tmp_path / "p")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+    with pytest.raises(DataError, match=r"0\.png cannot be read as an image \(DecompressionBomb"):
+        source(tmp_path / "p")
+
+
 # ---- tables
 
 
@@ -291,12 +407,54 @@ def test_csv_and_parquet_agree(tmp_path):
         ("a,lable\n1,x\n", "no column 'label'; did you mean lable"),
         ("label\nx\n", "no column besides"),
         ("a,label\n", "no rows below its header"),
+        ("a,label\n1,x\n2,\n3,nan\n", "the label column has 2 missing values, first in row 3"),
+        ("a,b,a,label\n1,2,3,x\n", "more than one column 'a'"),
+        ("a,label\n1e300,x\n2,y\n", "column 'a' has 1 missing or infinite values, first in row 2"),
     ],
 )
 def test_bad_tables(tmp_path, text, message):
     (tmp_path / "t.csv").write_text(text)
     with pytest.raises(DataError, match=message):
         source(tmp_path / "t.csv")
+
+
+@pytest.mark.parametrize(
+    ("cells", "classes"),
+    [
+        (["0", "1", "10"], (0, 1, 10)),
+        (["0.0", "1.0"], (0, 1)),
+        (["-1", "1"], (-1, 1)),
+        (["0.1", "0.9"], ("0.1", "0.9")),
+        (["7", "007"], ("007", "7")),
+        (["1", "1e3"], ("1", "1e3")),
+        (["1", "inf"], ("1", "inf")),
+    ],
+)
+def test_labels_are_numbers_only_where_all_are_written_as_such(tmp_path, cells, classes):
+    (tmp_path / "t.csv").write_text("a,label\n" + "".join(f"1,{cell}\n" for cell in cells * 2))
+    found = source(tmp_path / "t.csv")
+    assert found.classes == classes
+    assert len(set(found.y[: len(cells)])) == len(cells)
+
+
+def test_missing_labels_of_parquet_are_told(tmp_path):
+    import pyarrow
+    import pyarrow.parquet
+
+    for labels in (["x", None, "y"], [1, None, 2]):
+        pyarrow.parquet.write_table(pyarrow.table({"a": [1.0, 2.0, 3.0], "label": labels}), tmp_path / "t.parquet")
+        with pytest.raises(DataError, match="1 missing values, first in row 3"):
+            source(tmp_path / "t.parquet")
+
+
+def test_endings_in_capitals(tmp_path):
+    write_csv(tmp_path / "t.csv")
+    (tmp_path / "T.TSV").write_text((tmp_path / "t.csv").read_text().replace(",", "\t"))
+    found = source(tmp_path / "t.csv")
+    assert np.array_equal(source(tmp_path / "T.TSV").x, found.x)
+    np.savez(tmp_path / "t.npz", x=found.x, y=found.y)
+    (tmp_path / "t.npz").rename(tmp_path / "T.NPZ")
+    assert np.array_equal(source(tmp_path / "T.NPZ").x, found.x)
 
 
 def test_npz(tmp_path):
@@ -311,6 +469,40 @@ def test_npz(tmp_path):
     np.savez(tmp_path / "n.npz", a=x)
     with pytest.raises(DataError, match="needs arrays x and y, has a"):
         source(tmp_path / "n.npz")
+
+
+def test_bad_npz(tmp_path):
+    x, y = DRAW.normal(size=(40, 3)), np.arange(40) % 2
+    np.save(tmp_path / "a.npy", x)
+    (tmp_path / "a.npy").rename(tmp_path / "a.npz")
+    (tmp_path / "b.npz").write_bytes(b"PK\x03\x04 but no more")
+    for name in ("a", "b"):
+        with pytest.raises(DataError, match="not an npz file of plain arrays"):
+            source(tmp_path / f"{name}.npz")
+    np.savez(tmp_path / "c.npz", x=x, y=y, classes=2)
+    with pytest.raises(DataError, match="at least two classes"):
+        source(tmp_path / "c.npz")
+    np.savez(tmp_path / "g.npz", x=x, y=y, groups=["a", "b"])
+    with pytest.raises(DataError, match="a group for each of the 40 samples"):
+        source(tmp_path / "g.npz")
+    np.savez(tmp_path / "g.npz", x=x, y=y, groups=np.arange(40) % 4)
+    assert set(source(tmp_path / "g.npz").groups) == {"0", "1", "2", "3"}
+
+
+def test_a_folder_is_no_table(tmp_path):
+    (tmp_path / "x.csv").mkdir()
+    with pytest.raises(DataError, match="no data that gcfl can read"):
+        source(tmp_path / "x.csv")
+
+
+def test_names_of_the_hub_are_recognised():
+    with pytest.raises(DataError, match="a set on the Hugging Face hub is written hf:ylecun/mnist"):
+        source("ylecun/mnist")
+
+
+def test_a_path_from_python(tmp_path):
+    write_csv(tmp_path / "t.csv")
+    assert gcfl.run("fedavg", tmp_path / "t.csv", "logistic", clients=2, rounds=1, out=tmp_path / "runs").finished
 
 
 def test_a_class_with_one_sample_is_told(tmp_path, caplog):
@@ -386,6 +578,9 @@ CHECKSUMS = {
 }  # not flowers: Pillow's resizing may change by a bit from version to version
 
 
+TEST_CHECKSUMS = {"cifar10": "2c33b053d1cd726a", "cifar100": "f5cd69500b4aa53a", "mnist": "a0863a96c44e5666"}
+
+
 @pytest.mark.parametrize("name", REAL)
 def test_the_real_sets(name):
     from gcfl.data import SOURCES
@@ -406,8 +601,27 @@ def test_the_real_sets(name):
         assert counts.tolist() == [633, 898, 641, 699, 799]
     if name == "femnist":
         assert len(np.unique(found.groups)) == 679
+    if name in TEST_CHECKSUMS:
+        x, y = found.test
+        assert hashlib.sha256(x.tobytes() + y.tobytes()).hexdigest()[:16] == TEST_CHECKSUMS[name]
     if name in CHECKSUMS:
         assert hashlib.sha256(found.x.tobytes() + found.y.tobytes()).hexdigest()[:16] == CHECKSUMS[name]
+
+
+@pytest.mark.parametrize("classes", [10, 100])
+def test_the_real_cifar_in_its_other_format(tmp_path, classes):
+    from gcfl.data import SOURCES
+
+    if SOURCES[f"cifar{classes}"].find() is None:
+        pytest.skip(f"cifar{classes} is not in {data_home()}: unpack it there to run this test")
+    found = source(f"cifar{classes}")
+    for write in (write_binary, write_python):
+        write(tmp_path / write.__name__, classes, {"train": (found.x, found.y), "test": found.test})
+        again = source(tmp_path / write.__name__)
+        assert np.array_equal(again.x, found.x)
+        assert np.array_equal(again.y, found.y)
+        assert all(np.array_equal(one, other) for one, other in zip(again.test, found.test, strict=True))
+        shutil.rmtree(tmp_path / write.__name__)
 
 
 def test_a_source_given_from_python_is_told_apart_by_its_content(tmp_path):

@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import torch.utils.data
 
+from gcfl import rng
 from gcfl.data.source import Source
-from gcfl.errors import DataError
+from gcfl.errors import DataError, one_line
 
 Pair = tuple[Any, Any]
 _BLOCK = 4096
@@ -26,7 +27,7 @@ def arrays(
     else those that the Dataset names, else the sorted labels of y.
     """
     if classes is None and isinstance(data, torch.utils.data.Dataset):
-        classes = getattr(data, "classes", None)
+        classes = _class_names(data)
     pairs = {"data": _pair("data", data)}
     for name, pair in (("validation", validation), ("test", test)):
         if pair is not None:
@@ -34,7 +35,10 @@ def arrays(
     if classes is None:
         classes = np.unique(pairs["data"][1]).tolist()
     classes = [label.item() if isinstance(label, np.generic) else label for label in classes]
-    known = {label: index for index, label in enumerate(classes)}
+    try:
+        known = {label: index for index, label in enumerate(classes)}
+    except TypeError:
+        raise DataError(f"classes must be names or whole numbers, got {classes[0]!r}") from None
     if len(known) != len(classes):
         raise DataError("classes must be different from each other")
     if len(known) < 2:
@@ -61,7 +65,9 @@ def _pair(name: str, pair: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         raise DataError(f"x of {name} must hold numbers, got dtype {x.dtype}")
     if x.ndim < 2:
         raise DataError(f"x of {name} must be (n, features) or (n, channels, height, width), got shape {x.shape}")
-    y = _labels(y)
+    if 0 in x.shape[1:]:
+        raise DataError(f"x of {name} has samples without values: shape {x.shape}")
+    y = _labels(name, y)
     if y.ndim != 1 or y.dtype.kind not in "iU":
         raise DataError(
             f"y of {name} must be one row of whole numbers or names, got dtype {y.dtype} and shape {y.shape}; "
@@ -72,15 +78,27 @@ def _pair(name: str, pair: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     if len(x) == 0:
         raise DataError(f"{name} is empty")
     if x.dtype.kind == "f":
-        # A block of rows at a time: x may be a file larger than memory.
-        blocks = [x[start : start + _BLOCK] for start in range(0, len(x), _BLOCK)]
-        bad = np.concatenate([~np.isfinite(block.reshape(len(block), -1)).all(axis=1) for block in blocks])
+        bad = np.concatenate([_not_finite(x[start : start + _BLOCK]) for start in range(0, len(x), _BLOCK)])
         if bad.any():
             raise DataError(f"x of {name} has NaN or infinite values in {int(bad.sum())} samples, first in row {int(bad.argmax())}")
         x = x.astype(np.float32, copy=False)
     elif x.dtype != np.uint8:
         x = x.astype(np.float32)
     return x, y
+
+
+def _not_finite(block: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """(m,) of a block of rows, as float32: what is too large for that is infinite. x may be a file larger than memory."""
+    with np.errstate(over="ignore"):
+        finite = np.isfinite(block.astype(np.float32, copy=False)).reshape(len(block), -1)
+    return np.logical_not(finite.all(axis=1))
+
+
+def _class_names(dataset: Any) -> Any:
+    """A Dataset's own, or those of the one that it is a part of (torch's Subset)."""
+    while not hasattr(dataset, "classes") and hasattr(dataset, "dataset"):
+        dataset = dataset.dataset
+    return getattr(dataset, "classes", None)
 
 
 def _collect(name: str, dataset: Any) -> Pair:
@@ -90,7 +108,12 @@ def _collect(name: str, dataset: Any) -> Pair:
     xs: list[npt.NDArray[Any]] = []
     ys: list[Any] = []
     for place in range(len(dataset)):
-        sample = dataset[place]
+        try:
+            # Transforms that draw give the same at every call, and leave the draws of others alone.
+            with rng.isolated(0, "dataset", place), rng.fenced(place):
+                sample = dataset[place]
+        except Exception as error:  # somebody's own code raises what it likes
+            raise DataError(f"sample {place} of {name} cannot be read: {one_line(error)}") from error
         if not isinstance(sample, tuple | list) or len(sample) != 2:
             raise DataError(f"sample {place} of {name} must be a pair (x, label), got {type(sample).__name__}")
         x = _sample(sample[0])
@@ -100,10 +123,13 @@ def _collect(name: str, dataset: Any) -> Pair:
                 "all must be alike (resize images in the Dataset's transform)"
             )
         xs.append(x)
-        ys.append(sample[1].item() if hasattr(sample[1], "item") else sample[1])
+        label = np.asarray(_array("y", sample[1]))
+        if label.ndim:
+            raise DataError(f"the label of sample {place} of {name} must be one number or name, got shape {label.shape}")
+        ys.append(label.item())
     if not xs:
         raise DataError(f"{name} is empty")
-    names = getattr(dataset, "classes", None)
+    names = _class_names(dataset)
     if names is not None and all(isinstance(label, int) and 0 <= label < len(names) for label in ys):
         ys = [names[label] for label in ys]
     return np.stack(xs), np.asarray(ys)
@@ -111,15 +137,22 @@ def _collect(name: str, dataset: Any) -> Pair:
 
 def _sample(value: Any) -> npt.NDArray[Any]:
     """A tensor or an array as it is; a Pillow image as (channels, height, width)."""
+    if getattr(value, "mode", None) == "P":  # a palette's numbers are no shades
+        value = value.convert("RGB")
     array = _array("x", value)
     if hasattr(value, "getbands"):
         return array[None] if array.ndim == 2 else array.transpose(2, 0, 1)
     return array
 
 
-def _labels(y: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _labels(name: str, y: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Names as text, whole numbers as int64, whatever they came as (a table's columns are objects or floats); else as it was."""
-    if y.dtype.kind == "S" or (y.dtype.kind == "O" and all(isinstance(label, str) for label in y.flat)):
+    if y.dtype.kind == "S":
+        try:
+            return np.char.decode(y, "utf-8")
+        except UnicodeDecodeError:
+            raise DataError(f"y of {name} has bytes that are not UTF-8; decode them to text first") from None
+    if y.dtype.kind == "O" and all(isinstance(label, str) for label in y.flat):
         return y.astype(str)
     if y.dtype.kind in "iub" or (y.dtype.kind == "f" and bool(np.isfinite(y).all()) and bool((y == np.round(y)).all())):
         return y.astype(np.int64)

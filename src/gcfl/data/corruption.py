@@ -11,6 +11,7 @@ import hashlib
 import logging
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ import numpy.typing as npt
 
 from gcfl import rng
 from gcfl.data.home import cache_folder
+from gcfl.data.spoil_tables import TABULAR, spoil_rows
 from gcfl.errors import ConfigError, DataError, did_you_mean
 from gcfl.files import open_npy, write_npy
 from gcfl.types import FloatArray, IntArray
@@ -35,7 +37,6 @@ NINE = (
     "pixelate",
     "jpeg_compression",
 )
-TABULAR = ("missing", "scale", "gaussian")
 _OTHERS = (
     "contrast",
     "defocus_blur",
@@ -50,23 +51,48 @@ _OTHERS = (
 )
 _TAKES_SEED = ("impulse_noise", "glass_blur")
 _SMALLEST = 32
+_BLOCK = 1024
 _SAY_EVERY_SECONDS = 5.0
 
 
+@dataclass(frozen=True)
+class Scale:
+    """What the corruptions go by: the values of black and white in images, each column's mean and standard deviation in tables."""
+
+    low: float
+    high: float
+    mean: FloatArray
+    deviation: FloatArray
+
+
+def measure(x: npt.NDArray[Any], rows: IntArray) -> Scale:
+    """From these rows alone. x (n, d), or (n, channels, height, width).
+
+    Black and white are 0 and 255 for bytes that use them, else 0 (or the smallest) and the largest.
+    """
+    if x.ndim == 2:
+        values = x[rows].astype(np.float64)
+        return Scale(0.0, 1.0, values.mean(axis=0), values.std(axis=0))
+    # A block of rows at a time: x may be a file larger than memory.
+    blocks = [x[rows[start : start + _BLOCK]] for start in range(0, len(rows), _BLOCK)]
+    high = float(max(block.max() for block in blocks))
+    low = min(0.0, float(min(block.min() for block in blocks))) if x.dtype.kind == "f" else 0.0
+    if x.dtype == np.uint8 and high > 127:
+        high = 255.0
+    return Scale(low, high if high > low else low + 1, np.zeros(0), np.zeros(0))
+
+
 def corrupt(
-    x: npt.NDArray[Any], rows: IntArray, names: Sequence[str] | None, severity: int, seed: int, purpose: str = "clients"
+    x: npt.NDArray[Any], rows: IntArray, names: Sequence[str], severity: int, seed: int, scale: Scale, purpose: str = "clients"
 ) -> npt.NDArray[Any]:
     """x[rows] (m, ...), each sample spoiled by one of `names`, drawn for it, at severity 1 to 5. Same dtype, same shape.
 
-    What a sample becomes depends on its row, the seed and the purpose alone, not on which others are spoiled.
+    What a sample becomes depends on its row, the seed, the purpose and the scale, not on which others are spoiled.
     """
-    names = chosen(x, names)
-    draws = rng.words(rng.key(seed, "corruption", purpose), rows, 2)
-    which = (draws[:, 0] % np.uint64(len(names))).astype(np.int64)
-    seeds = (draws[:, 1] >> np.uint64(32)).astype(np.int64)
+    which, seeds = drawn(rows, len(names), seed, purpose)
     if x.ndim == 2:
-        return _tables(x, rows, [names[i] for i in which], seeds, severity)
-    low, high = _range(x)
+        return spoil_rows(x, rows, names, which, seeds, severity, scale.mean, scale.deviation)
+    low, high = scale.low, scale.high
     clean = x[rows]
     key = hashlib.blake2b(f"{_version()}|{names}|{severity}|{low!r}|{high!r}|{clean.shape}|{clean.dtype}".encode(), digest_size=12)
     for array in (which, seeds, clean):
@@ -83,6 +109,12 @@ def corrupt(
                 log.info("corrupting images: %d of %d", place + 1, len(clean))
         write_npy(cache, made)
     return made
+
+
+def drawn(rows: IntArray, kinds: int, seed: int, purpose: str = "clients") -> tuple[IntArray, IntArray]:
+    """For each row, which of so many corruptions hits it, and the 32-bit word that its draws come from."""
+    draws = rng.words(rng.key(seed, "corruption", purpose), rows, 2)
+    return (draws[:, 0] % np.uint64(kinds)).astype(np.int64), (draws[:, 1] >> np.uint64(32)).astype(np.int64)
 
 
 def chosen(x: npt.NDArray[Any], names: Sequence[str] | None) -> tuple[str, ...]:
@@ -143,42 +175,3 @@ def _version() -> str:
 
     _library()
     return version("imagecorruptions-imaug")
-
-
-def _range(x: npt.NDArray[Any]) -> tuple[float, float]:
-    """The values of black and white: 0 and 255 for bytes that use them, else 0 (or the smallest) and the largest of the data."""
-    high = float(x.max())
-    low = min(0.0, float(x.min())) if x.dtype.kind == "f" else 0.0
-    if x.dtype == np.uint8 and high > 127:
-        high = 255.0
-    return low, high if high > low else low + 1
-
-
-def _tables(x: npt.NDArray[Any], rows: IntArray, names: list[str], seeds: IntArray, severity: int) -> npt.NDArray[Any]:
-    """Rows of a table (n, d), spoiled.
-
-    missing   round(severity / 10 · d) values, at least one, are lost, and filled with the column's mean, as an importer would
-    scale     as many values are off by a factor of ten, either way, as in a wrong unit
-    gaussian  every value gets N(0, (0.4 · severity · the column's standard deviation)²)
-    """
-    values = x.astype(np.float64)
-    mean, deviation = values.mean(axis=0), values.std(axis=0)
-    spoiled = values[rows]
-    hit = max(1, round(severity / 10 * x.shape[1]))
-    for row, name, word in zip(spoiled, names, seeds, strict=True):
-        _spoil(row, name, np.random.Generator(np.random.Philox(int(word))), hit, mean, 0.4 * severity * deviation)
-    if x.dtype.kind in "iu":
-        limits = np.iinfo(x.dtype)
-        spoiled = np.clip(np.round(spoiled), limits.min, limits.max)
-    return spoiled.astype(x.dtype)
-
-
-def _spoil(row: FloatArray, name: str, draw: np.random.Generator, hit: int, mean: FloatArray, spread: FloatArray) -> None:
-    if name == "gaussian":
-        row += draw.normal(size=len(row)) * spread
-        return
-    places = draw.permutation(len(row))[:hit]
-    if name == "missing":
-        row[places] = mean[places]
-    else:
-        row[places] *= 10.0 ** draw.choice([-1, 1], size=hit)

@@ -51,6 +51,8 @@ def _cut_test(source: Source, official: Pair, options: DataOptions, seed: int) -
     wanted = min(size, len(y) // 2) if isinstance(options.validation, float) else size
     if wanted >= len(y):
         raise DataError(f"data.validation is {wanted}, but the official test set that it is cut from has {len(y)} samples")
+    if wanted == 0:
+        raise DataError(f"the official test set has {len(y)} sample, too few for the server's clean set and the test set both")
     left = min(resolve_size(options.test, len(source)), len(y) - wanted)
     # Ids go on after the training rows, so that no two samples of a source share one.
     shuffled = rng.stream(seed, "split").permutation(len(y))

@@ -8,13 +8,14 @@ import numpy as np
 import torch
 
 from gcfl import rng
+from gcfl.data.checks import check
 from gcfl.data.cut import cut, statistics, within
 from gcfl.data.deal import deal
 from gcfl.data.noise import Truth
 from gcfl.data.observe import observe, spoiled
 from gcfl.data.options import DataOptions
 from gcfl.data.partition import Partition
-from gcfl.data.samples import Samples, samples
+from gcfl.data.samples import samples
 from gcfl.data.source import Source
 from gcfl.errors import DataError
 from gcfl.types import IntArray, Shard
@@ -22,13 +23,13 @@ from gcfl.types import IntArray, Shard
 
 @dataclass(frozen=True)
 class ClientData:
-    """What the clients hold: their samples alone, observed labels y (n,), index lists into both.
+    """What the clients hold: their samples x (n, ...) alone, observed labels y (n,), index lists into both.
 
     No truth, and nothing of the server's. ids (n,): the row of the source that each sample came from. names: the
     clients', where the data has them. whole: how many samples each held before some were taken away, which a budget is of.
     """
 
-    x: Samples
+    x: torch.Tensor
     y: torch.Tensor
     ids: IntArray
     partition: Partition
@@ -40,8 +41,9 @@ class ClientData:
 
     def shard(self, client: int) -> Shard:
         own = self.partition[client]
+        places = torch.from_numpy(own)
         whole = None if self.whole is None else int(self.whole[client])
-        return Shard(self.x.take(own), self.y[torch.from_numpy(own)], self.ids[own], whole)
+        return Shard(self.x[places], self.y[places], self.ids[own], whole)
 
     @property
     def source_rows(self) -> Partition:
@@ -84,6 +86,7 @@ class Federation:
 
 def build(source: Source, options: DataOptions, seed: int) -> Federation:
     """Cut the source into test, validation and clients (seeded), deal, make noise, and take the normalisation from the server."""
+    check(source, options)
     rest, validation, test = cut(source, options, seed)
     partition, names = deal(source, rest, options, rng.stream(seed, "partition"))
     seen = observe(source, partition, options, seed)
@@ -91,8 +94,8 @@ def build(source: Source, options: DataOptions, seed: int) -> Federation:
     if seen.kept is not None:
         classes = tuple(source.classes[label] for label in seen.kept)
         validation, test = within(validation, seen.kept, "the server's clean set"), within(test, seen.kept, "the test set")
-    validation = spoiled(validation, options.validation_noise, "validation", len(classes), options, seed)
-    test = spoiled(test, options.test_noise, "test", len(classes), options, seed)
+    validation = spoiled(validation, options.validation_noise, "validation", len(classes), options, seed, seen.scale)
+    test = spoiled(test, options.test_noise, "test", len(classes), options, seed, seen.scale)
     local = Partition(np.searchsorted(rest, partition.order), partition.offsets)
     # On one's own data nobody knows which labels were wrong before we flipped some.
     unknown = source.own and "given" not in options.kinds and not seen.truth.noisy.any()

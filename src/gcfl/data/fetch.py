@@ -67,12 +67,15 @@ BY_HAND = {
 }
 
 
-def fetch(name: str, on_bytes: OnBytes | None = None) -> Path:
-    """Download what is missing of a named set; returns where it lies. A second call goes on where the first was cut."""
+def fetch(name: str, on_bytes: OnBytes | None = None, *, again: bool = False) -> Path:
+    """Download what is missing of a named set; returns where it lies. A second call goes on where the first was cut.
+
+    again: download it though it is there; what is there is set aside, under the same name with .before.
+    """
     if name not in SOURCES:
-        raise ConfigError(f"there is no set named {name!r}{did_you_mean(name, PUBLISHED)}")
+        raise ConfigError(f"there is no set named {name!r}{did_you_mean(name, [*PUBLISHED, *BY_HAND])}")
     there = SOURCES[name].find()
-    if there is not None:
+    if there is not None and (not again or not SOURCES[name].places):
         return there
     home = data_home()
     if name in BY_HAND:
@@ -85,6 +88,8 @@ def fetch(name: str, on_bytes: OnBytes | None = None) -> Path:
     # Files that belong together appear together: a folder with half of them would pass for the set.
     for remote in remotes:
         _download(remote, _waiting(home, remote), on_bytes or (lambda *_: None))
+    for place in SOURCES[name].places:  # none of them holds the set, or it is wanted anew
+        _set_aside(home / place)
     for remote in remotes:
         _place(remote, _waiting(home, remote), home)
     for folder in {remote.folder for remote in remotes if remote.folder}:
@@ -93,6 +98,15 @@ def fetch(name: str, on_bytes: OnBytes | None = None) -> Path:
     if found is None:
         raise DataError(f"{name} was fetched, but none of {', '.join(SOURCES[name].places)} lies in {home} now")
     return found
+
+
+def _set_aside(path: Path) -> None:
+    if not path.exists():
+        return
+    before = path.with_name(f"{path.name}.before")
+    if before.is_dir():
+        shutil.rmtree(before)
+    os.replace(path, before)
 
 
 def _waiting(home: Path, remote: Remote) -> Path:

@@ -10,30 +10,32 @@ import numpy.typing as npt
 import torch
 
 from gcfl import rng
-from gcfl.data.corruption import chosen, corrupt
+from gcfl.data.corruption import Scale, chosen, corrupt, measure
 from gcfl.data.noise import Flip, Kind, Truth, code, confusion, open_set, pair, rates_of, strike, uniform
 from gcfl.data.options import DataOptions
 from gcfl.data.partition import Partition
 from gcfl.data.side_files import read_labels, read_matrix
 from gcfl.data.source import Source
-from gcfl.errors import ConfigError
 from gcfl.types import IntArray, Shard
 
 
 @dataclass(frozen=True)
 class Observed:
-    """labels (n,) by row of the source, the truth, the classes that stayed where some left, and the spoiled inputs."""
+    """labels (n,) by row of the source, the truth, the classes that stayed where some left, and the spoiled inputs.
+
+    scale: by which they were spoiled, measured on the clients' rows.
+    """
 
     labels: IntArray
     truth: Truth
     kept: IntArray | None
     changed_rows: IntArray
     changed: npt.NDArray[Any] | None
+    scale: Scale | None
 
 
 def observe(source: Source, partition: Partition, options: DataOptions, seed: int) -> Observed:
     """The kinds one after the other; no sample is hit twice. Kinds with a rate share it evenly."""
-    _check(source, options)
     kinds, draw = options.kinds, rng.stream(seed, "noise")
     rated = [kind for kind in kinds if kind != "given"]
     struck: list[Kind] = [kind for kind in rated if kind != "open"]
@@ -57,24 +59,26 @@ def observe(source: Source, partition: Partition, options: DataOptions, seed: in
         for kind, where in zip(struck, rows, strict=True):
             hit[where] = code(kind)
         changed_rows = np.sort(spoil)
-    changed = corrupt(source.x, changed_rows, options.corruptions, options.severity, seed) if len(changed_rows) else None
-    return Observed(labels, Truth(clean, hit), kept, changed_rows, changed)
+    changed, scale = None, measure(source.x, np.sort(partition.order)) if "attribute" in kinds else None
+    if scale is not None and len(changed_rows):
+        names = chosen(source.x, options.corruptions)
+        changed = corrupt(source.x, changed_rows, names, options.severity, seed, scale)
+    return Observed(labels, Truth(clean, hit), kept, changed_rows, changed, scale)
 
 
-def spoiled(shard: Shard, rate: float, purpose: str, classes: int, options: DataOptions, seed: int) -> Shard:
+def spoiled(shard: Shard, rate: float, purpose: str, classes: int, options: DataOptions, seed: int, scale: Scale | None) -> Shard:
     """The server's set or the test set, with the same noise as the clients' where somebody asks for it."""
     if rate == 0:
         return shard
-    if {"open", "given"} & set(options.kinds):
-        raise ConfigError(f"data.{purpose}_noise cannot be had with data.noise_kind 'open' or 'given'")
     draw = rng.stream(seed, "noise", purpose)
     whole = Partition(np.arange(len(shard)), np.array([0, len(shard)]))
     rows = strike(whole, np.array([rate]), options.kinds, np.zeros(len(shard), dtype=np.int8), draw)
     labels, spoil = _apply(shard.y.numpy(), classes, options.kinds, rows, options, draw)
     x = shard.x
-    if len(spoil):
+    if scale is not None and len(spoil):
         x = x.clone()
-        values = corrupt(x.numpy(), spoil, options.corruptions, options.severity, seed, purpose)
+        names = chosen(x.numpy(), options.corruptions)
+        values = corrupt(x.numpy(), spoil, names, options.severity, seed, scale, purpose)
         x[torch.from_numpy(spoil)] = torch.from_numpy(np.asarray(values))
     return Shard(x, torch.from_numpy(labels), shard.ids)
 
@@ -96,19 +100,3 @@ def _flip(kind: Kind, classes: int, options: DataOptions) -> Flip:
     if kind == "confusion":
         return confusion(read_matrix(options.noise_file, classes))
     return pair(classes) if kind == "pair" else uniform(classes)
-
-
-def _check(source: Source, options: DataOptions) -> None:
-    """Settings that contradict each other."""
-    kinds = set(options.kinds)
-    varied = options.noise_rates is not None or options.noise_spread > 0
-    if varied and ("open" in kinds or kinds == {"given"}):
-        raise ConfigError(f"data.noise_rates and data.noise_spread have no effect with data.noise_kind {options.noise_kind!r}")
-    if kinds == {"given"} and options.noise:
-        raise ConfigError("data.noise has no effect with data.noise_kind 'given': the file says which labels are wrong")
-    if {"open", "given"} <= kinds or {"confusion", "given"} <= kinds or {"confusion", "open"} <= kinds:
-        raise ConfigError(f"data.noise_kind {options.noise_kind!r} cannot be combined")
-    if "attribute" in kinds:
-        chosen(source.x, options.corruptions)
-    elif options.corruptions is not None:
-        raise ConfigError("data.corruptions has no effect without data.noise_kind 'attribute'")

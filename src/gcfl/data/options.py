@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, BeforeValidator
 
 from gcfl.data.noise import Kind
 from gcfl.options import Count, Options, Size, at_least, within
@@ -16,6 +16,12 @@ def different(kinds: list[Kind]) -> list[Kind]:
     if not kinds or len(set(kinds)) != len(kinds):
         raise ValueError(f"must name at least one kind, each once, got {kinds}")
     return kinds
+
+
+def names(value: Any) -> Any:
+    if not isinstance(value, list):
+        raise ValueError('must be a list such as ["fog", "frost"]')
+    return value
 
 
 class DataOptions(Options):
@@ -53,7 +59,7 @@ class DataOptions(Options):
     """each client's rate is drawn from noise ± noise_spread"""
     noise_file: str | None = None
     """confusion: a text table, row c = how often class c is taken for each; given: an observed label per line, for every sample"""
-    corruptions: list[str] | None = None
+    corruptions: Annotated[list[str], BeforeValidator(names)] | None = None
     """attribute: which ones; unset: the paper's nine for images; missing, scale and gaussian for tables"""
     severity: Annotated[int, AfterValidator(within(1, 5))] = 5
     """attribute: how strong, 1 to 5"""

@@ -107,7 +107,7 @@ def whole_groups(groups: np.ndarray, clients: int, draw: np.random.Generator) ->
     """Owners (n,): every group goes whole to one client; the largest first, each to the client with least so far."""
     names, inverse, sizes = np.unique(groups, return_inverse=True, return_counts=True)
     if clients > len(names):
-        raise DataError(f"data.clients is {clients}, but the data has only {len(names)} groups")
+        raise DataError(f"data.clients is {clients}, but only {len(names)} groups have samples for clients; lower data.clients")
     loads = np.zeros(clients, dtype=np.int64)
     holder = np.empty(len(names), dtype=np.int64)
     for group in np.lexsort((draw.random(len(names)), -sizes)).tolist():

@@ -1,64 +1,40 @@
-"""The clients' samples: an array of their own, or, where the source is a file mapped into memory, a view that copies nothing."""
+"""The clients' samples: copied out of the source, so that nothing else of it is within the clients' reach."""
 
 from __future__ import annotations
 
-import mmap
+import tempfile
 import warnings
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from gcfl.data.home import cache_folder
 from gcfl.types import IntArray
 
-
-@dataclass(frozen=True)
-class Samples:
-    """Sample i is row i of base or, with rows, row rows[i]; where place[i] >= 0, it is row place[i] of changed, made by noise."""
-
-    base: torch.Tensor
-    rows: IntArray | None = None
-    changed: torch.Tensor | None = None
-    place: IntArray | None = None
-
-    def take(self, index: IntArray) -> torch.Tensor:
-        """(m, ...) the samples at these places, copied."""
-        taken = self.base.index_select(0, torch.from_numpy(index if self.rows is None else self.rows[index]))
-        if self.changed is not None and self.place is not None:
-            place = self.place[index]
-            hit = place >= 0
-            taken[torch.from_numpy(hit)] = self.changed[torch.from_numpy(place[hit])]
-        return taken
+LARGEST_IN_MEMORY = 2 << 30  # bytes; above, the copy is a mapped file
+_BLOCK = 1024
 
 
-def samples(x: npt.NDArray[Any], rows: IntArray, changed_rows: IntArray, changed: npt.NDArray[Any] | None) -> Samples:
-    """Rows of x (ascending), of which `changed_rows` have become `changed`.
-
-    Out of memory they are copied, so that nothing else of x is within the clients' reach. Out of a mapped file they are not.
-    """
-    at = np.searchsorted(rows, changed_rows)
-    if not mapped(x):
-        own = x if changed is None and len(rows) == len(x) else x[rows]
-        if changed is not None:
-            own[at] = changed
-        return Samples(tensor(own))
-    if changed is None:
-        return Samples(tensor(x), rows)
-    place = np.full(len(rows), -1, dtype=np.int64)
-    place[at] = np.arange(len(at))
-    return Samples(tensor(x), rows, tensor(changed), place)
+def samples(x: npt.NDArray[Any], rows: IntArray, changed_rows: IntArray, changed: npt.NDArray[Any] | None) -> torch.Tensor:
+    """(m, ...) rows of x (ascending), of which `changed_rows` have become `changed`, and nothing more."""
+    if changed is None and len(rows) == len(x):
+        return tensor(x)
+    own = _empty((len(rows), *x.shape[1:]), x.dtype)
+    for start in range(0, len(rows), _BLOCK):  # x may be a file larger than memory
+        own[start : start + _BLOCK] = x[rows[start : start + _BLOCK]]
+    if changed is not None:
+        own[np.searchsorted(rows, changed_rows)] = changed
+    return tensor(own)
 
 
-def mapped(x: npt.NDArray[Any]) -> bool:
-    """Whether the array lies in a mapped file."""
-    holder: Any = x
-    while isinstance(holder, np.ndarray):
-        if isinstance(holder, np.memmap):
-            return True
-        holder = holder.base
-    return isinstance(holder, mmap.mmap)
+def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """An array to be filled: in memory, or, where it is large, in a file without a name that goes when nobody uses it."""
+    if int(np.prod(shape, dtype=np.int64)) * dtype.itemsize <= LARGEST_IN_MEMORY:
+        return np.empty(shape, dtype)
+    with tempfile.TemporaryFile(dir=cache_folder()) as file:
+        return np.memmap(file, dtype, "w+", shape=shape)
 
 
 def tensor(array: npt.NDArray[Any]) -> torch.Tensor:

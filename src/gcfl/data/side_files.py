@@ -23,11 +23,13 @@ def read_owners(path: str | None, source: Source) -> npt.NDArray[Any]:
 
 
 def read_labels(path: str | None, source: Source) -> IntArray:
-    """(n,) the observed label of each sample, by class name."""
+    """(n,) the observed label of each sample, by class name, or by class number where no line is a class's name."""
     if path is None:
         raise ConfigError("noise_kind 'given' needs data.noise_file: a file with the observed label of every sample, one per line")
     numbers = {str(name): number for number, name in enumerate(source.classes)}
     names = _lines(path, "data.noise_file", source)
+    if not any(name in numbers for name in names):
+        numbers = {str(number): number for number in numbers.values()} if all(name.isdigit() for name in names) else numbers
     unknown = next((name for name in names if name not in numbers), None)
     if unknown is not None:
         raise DataError(f"{path} has the label {unknown!r}, which is not a class of {source.name}{did_you_mean(unknown, numbers)}")
@@ -57,14 +59,18 @@ def digest(options: DataOptions) -> str:
 
 
 def _lines(path: str, setting: str, source: Source) -> list[str]:
+    """A line for every sample of the whole source; those of the samples in use."""
     names = [line.strip() for line in _text(path, setting).splitlines()]
-    if len(names) != len(source):
-        raise DataError(f"{path} ({setting}) has {len(names)} lines, but {source.name} has {len(source)} samples")
-    return names
+    if "" in names:
+        raise DataError(f"{path} ({setting}) has nothing in line {names.index('') + 1}; every sample needs a name")
+    whole = source.of or len(source)
+    if len(names) != whole:
+        raise DataError(f"{path} ({setting}) has {len(names)} lines, but {source.name} has {whole} samples")
+    return names if source.rows is None else [names[row] for row in source.rows]
 
 
 def _text(path: str, setting: str) -> str:
     try:
-        return Path(path).expanduser().read_text(encoding="utf-8")
+        return Path(path).expanduser().read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path} ({setting}) cannot be read ({error})") from None

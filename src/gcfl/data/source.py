@@ -22,6 +22,7 @@ class Source:
 
     validation_from_test: the server's clean set is cut from `test`, as the paper does with official test sets.
     own: somebody's own data, whose labels nobody vouches for.
+    rows, of: where these samples are some of more, their rows among those, and how many those are.
     """
 
     name: str
@@ -33,6 +34,8 @@ class Source:
     groups: npt.NDArray[Any] | None = None
     validation_from_test: bool = False
     own: bool = False
+    rows: IntArray | None = None
+    of: int | None = None
 
     def __len__(self) -> int:
         return len(self.y)
@@ -57,4 +60,5 @@ def subset(source: Source, samples: int | None, seed: int) -> Source:
         raise DataError(f"data.samples is {samples}, but {source.name} has only {len(source)} samples")
     keep = np.sort(rng.stream(seed, "subset").permutation(len(source))[:samples])
     groups = None if source.groups is None else source.groups[keep]
-    return replace(source, x=source.x[keep], y=source.y[keep], groups=groups)
+    rows = keep if source.rows is None else source.rows[keep]
+    return replace(source, x=source.x[keep], y=source.y[keep], groups=groups, rows=rows, of=source.of or len(source))

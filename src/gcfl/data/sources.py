@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +16,7 @@ from gcfl.data.home import data_home
 from gcfl.data.options import DataOptions
 from gcfl.data.readers import cifar, huggingface, idx, images, leaf, tables
 from gcfl.data.source import Source, subset
-from gcfl.errors import DataError, did_you_mean
+from gcfl.errors import DataError, GcflError, did_you_mean, one_line
 
 
 @dataclass(frozen=True)
@@ -24,12 +26,13 @@ class Named:
     summary: str
     read: Callable[[Path, DataOptions, int], Source]
     places: tuple[str, ...] = ()
+    holds: Callable[[Path], bool] = lambda _: True
 
     def find(self) -> Path | None:
-        """Where it lies; the data home itself for what needs no file."""
+        """Where it lies; the data home itself for what needs no file. A place that does not hold it does not count."""
         if not self.places:
             return data_home()
-        return next((data_home() / place for place in self.places if (data_home() / place).exists()), None)
+        return next((path for path in map(data_home().joinpath, self.places) if path.exists() and self.holds(path)), None)
 
 
 def _digits(_: Path, __: DataOptions, ___: int) -> Source:
@@ -60,26 +63,40 @@ SOURCES: dict[str, Named] = {
     "digits": Named("scikit-learn's 1,797 handwritten digits, 8 x 8 grey, 10 classes", _digits),
     "blobs": Named("ten Gaussian blobs in R^10, standard deviations 1 to 8, as in the paper's motivating experiment", _blobs),
     "cifar10": Named(
-        "CIFAR-10: 50,000 + 10,000 photos, 32 x 32, 10 classes", lambda path, _, __: cifar.read(path, 10), cifar.PLACES[10]
+        "CIFAR-10: 50,000 + 10,000 photos, 32 x 32, 10 classes",
+        lambda path, _, __: cifar.read(path, 10),
+        cifar.PLACES[10],
+        lambda path: cifar.holds(path) == 10,
     ),
     "cifar100": Named(
-        "CIFAR-100: 50,000 + 10,000 photos, 32 x 32, 100 classes", lambda path, _, __: cifar.read(path, 100), cifar.PLACES[100]
+        "CIFAR-100: 50,000 + 10,000 photos, 32 x 32, 100 classes",
+        lambda path, _, __: cifar.read(path, 100),
+        cifar.PLACES[100],
+        lambda path: cifar.holds(path) == 100,
     ),
     "femnist": Named(
-        "FEMNIST: handwriting by writer, 28 x 28 grey", lambda path, _, __: leaf.read(path, "femnist"), ("leaf/femnist/data",)
+        "FEMNIST: handwriting by writer, 28 x 28 grey",
+        lambda path, _, __: leaf.read(path, "femnist"),
+        ("leaf/femnist/data",),
+        leaf.holds,
     ),
     "mnist": Named(
-        "MNIST: 60,000 + 10,000 digits, 28 x 28 grey", lambda path, _, __: idx.read(path, "mnist"), ("mnist", "MNIST/raw")
+        "MNIST: 60,000 + 10,000 digits, 28 x 28 grey",
+        lambda path, _, __: idx.read(path, "mnist"),
+        ("mnist", "MNIST/raw"),
+        idx.holds,
     ),
     "fashion-mnist": Named(
         "Fashion-MNIST: 60,000 + 10,000 garments, 28 x 28 grey",
         lambda path, _, __: idx.read(path, "fashion-mnist", _FASHION),
         ("fashion-mnist", "FashionMNIST/raw"),
+        idx.holds,
     ),
     "flowers": Named(
         "3,670 photos of five kinds of flowers",
         lambda path, options, _: images.read(path, options.image_size, "flowers"),
         ("flower_photos",),
+        images.holds,
     ),
 }
 
@@ -92,24 +109,42 @@ def read(options: DataOptions, seed: int) -> Source:
         path = named.find()
         if path is None:
             raise DataError(
-                f"{name} is not there: none of {', '.join(named.places)} lies in {data_home()}. `gcfl data fetch {name}` gets it; "
-                "or put one of them there, or say with GCFL_DATA_HOME where it is"
+                f"{name} is not there: none of {', '.join(named.places)} lies in {data_home()} and holds it. "
+                f"`gcfl data fetch {name}` gets it; or put one of them there, or say with GCFL_DATA_HOME where it is"
             )
-        return subset(named.read(path, options, seed), None if name == "blobs" else options.samples, seed)
+        try:
+            found = _told(path, partial(named.read, path, options, seed))
+        except DataError as error:
+            if not named.places:
+                raise
+            raise DataError(f"{error}; `gcfl data fetch {name} --again` replaces what is there") from error
+        return subset(found, None if name == "blobs" else options.samples, seed)
     if huggingface.on_the_hub(name):
-        return subset(huggingface.read_hub(name, options.label, options.group, options.image_size), options.samples, seed)
+        found = _told(name, partial(huggingface.read_hub, name, options.label, options.group, options.image_size))
+        return subset(found, options.samples, seed)
     path = Path(name).expanduser()
     if not path.exists():
-        raise DataError(f"data.source {name!r} is neither a path that exists nor a name{did_you_mean(name, SOURCES)}")
-    source = replace(_from_path(path, options), own=True)
+        hint = f"; a set on the Hugging Face hub is written hf:{name}" if re.fullmatch(r"[\w.-]+/[\w.-]+", name) else ""
+        raise DataError(f"data.source {name!r} is neither a path that exists nor a name{did_you_mean(name, SOURCES)}{hint}")
+    source = replace(_told(path, partial(_from_path, path, options)), own=True)
     lonely = [str(source.classes[label]) for label in np.flatnonzero(np.bincount(source.y) == 1)]
     if lonely:
         log.warning("%s has a single sample of class %s: it cannot be learnt and tested both", source.name, ", ".join(lonely))
     return subset(source, options.samples, seed)
 
 
+def _told(where: str | Path, reader: Callable[[], Source]) -> Source:
+    """Whatever a broken file makes a reader raise becomes a sentence."""
+    try:
+        return reader()
+    except GcflError:
+        raise
+    except Exception as error:  # files can be broken in more ways than readers check
+        raise DataError(f"{where} cannot be read: {one_line(error)}") from error
+
+
 def _from_path(path: Path, options: DataOptions) -> Source:
-    if path.suffix.lower() in tables.ENDINGS:
+    if path.is_file() and path.suffix.lower() in tables.ENDINGS:
         return tables.read(path, options.label, options.group)
     if tables.holds_arrays(path):
         return tables.read_arrays(path)

@@ -52,8 +52,8 @@ class Together:
     def __getitem__(self, client: int) -> tuple[Tensor, Tensor, Tensor]:
         if not self._parts:
             data = self._side.data
-            rows = np.concatenate([data.partition[one] for one in self._due])
-            whole = self._side.setting.network.outputs(self._model, data.x.take(rows))
+            rows = torch.from_numpy(np.concatenate([data.partition[one] for one in self._due]))
+            whole = self._side.setting.network.outputs(self._model, data.x.index_select(0, rows))
             sizes = data.partition.sizes[self._due].tolist()
             tensors = (whole.features, whole.logits, torch.softmax(whole.logits, dim=1))
             parts = zip(*(torch.split(tensor, sizes) for tensor in tensors), strict=True)

@@ -105,7 +105,7 @@ class Vectorised(ClientMemory):
     def _stacks(self, chosen: Mapping[int, _Chosen]) -> list[list[int]]:
         """Clients of similar sizes together, those with a memory of the local rule apart from those without."""
         weights = sum(tensor.numel() for tensor in self._side.setting.network.tree().values())
-        sample = self._side.data.x.base[0].numel()
+        sample = self._side.data.x[0].numel()
         known = np.array([bool(self._states and self.of(client).get("local")) for client in chosen])
         sizes = np.array([len(one.coreset.indices) for one in chosen.values()])
         clients = np.array(list(chosen))
@@ -129,14 +129,14 @@ class Vectorised(ClientMemory):
         own = [chosen[client].coreset for client in stack]
         sizes = np.array([len(coreset.indices) for coreset in own])
         inside = np.concatenate([coreset.indices for coreset in own])
-        together = partition.order[np.repeat(partition.offsets[stack], sizes) + inside]
+        chosen_rows = torch.from_numpy(partition.order[np.repeat(partition.offsets[stack], sizes) + inside])
         return train_stack(
             setting,
             side.method.local,
             round,
             np.array(stack),
-            setting.network.prepare(side.data.x.take(together)),
-            side.data.y.index_select(0, torch.from_numpy(together)).to(setting.network.device),
+            setting.network.prepare(side.data.x.index_select(0, chosen_rows)),
+            side.data.y.index_select(0, chosen_rows).to(setting.network.device),
             sizes,
             [coreset.weights for coreset in own] if select.weighted else None,
             model,

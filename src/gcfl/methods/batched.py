@@ -101,17 +101,17 @@ def train_stack(
         done = torch.from_numpy(steps.astype(np.float32))
         tells, remembers = torch.vmap(rule.finish, in_dims=(0, 0 if apart else None, 0, None))(ended, fixed, done, lr)
     seen = (table >= 0).sum(axis=(1, 2)).astype(np.float64)
-    taken = steps[np.argsort(order)].astype(np.float64)
+    made = steps[np.argsort(order)].astype(np.float64)
     return Stack(
         clients=clients,
         local={name: tensor[back] for name, tensor in ended.items()},
         tells={name: tensor[back] for name, tensor in tells.items()},
         remembers={name: tensor[back].clone() for name, tensor in remembers.items()},
         examples=counts,
-        steps=taken,
+        steps=made,
         seen=seen,
         forward=seen * rule.forwards(fixed),
-        loss=totals[back].numpy() / np.maximum(taken, 1),
+        loss=totals[back].numpy() / np.maximum(made, 1),
     )
 
 

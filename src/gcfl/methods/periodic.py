@@ -66,8 +66,8 @@ class Periodic(Selector):
         budget = min(points(self.budget, view.shard.whole or len(view.shard)), len(view.shard))
         if told is not None:
             coreset, chosen_in = self.pick(view, told, budget), view.round
-        elif (kept := self.kept(remembered, len(view.shard))) is not None:
-            return kept
+        elif (unchanged := self.kept(remembered, len(view.shard))) is not None:
+            return unchanged
         else:
             coreset, chosen_in = at_random(view, budget, "initial"), NEVER
         chosen = torch.tensor(chosen_in)

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import warnings
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import numpy as np
 import numpy.typing as npt
+import torch
 from matplotlib.figure import Figure
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from gcfl import rng
 from gcfl.data import Federation, Source
+from gcfl.data.corruption import chosen, drawn
 from gcfl.data.noise import KINDS, Kind
 from gcfl.experiment import Experiment
 from gcfl.prepare import Given, federate
 from gcfl.types import IntArray
 
+_PICTURES = ("clients.png", "noise.png", "samples.png")
 _MOST_CLIENTS = 20
+_MOST_IN_A_GRID = 60
 _COLUMNS = 8
 _LARGEST_LABELLED = 14
 
@@ -26,31 +34,55 @@ _LARGEST_LABELLED = 14
 def describe(experiment: Experiment, out: Path, console: Console, given: Given | None = None) -> list[Path]:
     """Print who holds what, and write clients.png, noise.png (where the truth is known) and samples.png (of images)."""
     source, federation = federate(experiment, given or Given())
-    _print(experiment, source, federation, console)
+    held = _held(source, federation)
+    _print(experiment, source, federation, held, console)
     out.mkdir(parents=True, exist_ok=True)
-    counts = _counts(federation)
+    for name in _PICTURES:  # those of a look before this one would pass for today's
+        (out / name).unlink(missing_ok=True)
     files = [out / "clients.png"]
-    _heatmap(counts, federation, "samples", f"Samples of each class at each client: {source.name}", files[0], share=False)
-    if federation.truth is not None:
-        files.append(out / "noise.png")
-        noisy = _counts(federation, federation.truth.noisy)
-        shares = np.divide(noisy, counts, out=np.full(counts.shape, np.nan), where=counts > 0)
-        _heatmap(
-            shares, federation, "noisy, %", f"Noisy samples under each label at each client: {source.name}", files[1], share=True
-        )
-    if source.x.ndim == 4 and source.x.shape[1] in (1, 3):
-        files.append(out / "samples.png")
-        _contact_sheet(source, federation, experiment.seed, files[-1])
+    # Names of classes and clients are text, never formulas, in whatever script.
+    with matplotlib.rc_context({"text.parse_math": False}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*[Gg]lyph.*missing")
+        _heatmap(held, federation, "samples", f"Samples of each class at each client: {source.name}", files[0])
+        if federation.truth is not None:
+            files.append(out / "noise.png")
+            _noise(source, federation, files[-1])
+        if source.x.ndim == 4 and source.x.shape[1] in (1, 3):
+            files.append(out / "samples.png")
+            _contact_sheet(experiment, source, federation, files[-1])
     return files
+
+
+@dataclass(frozen=True)
+class Counts:
+    """values (clients, classes), the classes' names, and what they stand for."""
+
+    values: npt.NDArray[Any]
+    classes: tuple[str | int, ...]
+    meaning: str
+
+
+def _held(source: Source, federation: Federation) -> Counts:
+    """How many samples of each class the clients have: of the true one where it is known, else as they are labelled."""
+    if federation.truth is None:
+        return Counts(_counts(federation), federation.classes, "label as the client sees it")
+    true = source.y[federation.clients.ids]
+    return Counts(_tally(federation, true, len(source.classes)), source.classes, "true class")
 
 
 def _counts(federation: Federation, mask: npt.NDArray[np.bool_] | None = None) -> IntArray:
     """(clients, classes) how many samples a client has under each observed label; mask (by row of the source) picks some."""
     clients = federation.clients
-    table = np.zeros((len(clients), len(federation.classes)), dtype=np.int64)
-    order = clients.partition.order
-    weights = np.ones(len(order), dtype=np.int64) if mask is None else mask[clients.ids[order]].astype(np.int64)
-    np.add.at(table, (clients.partition.owners, clients.y.numpy()[order]), weights)
+    return _tally(federation, clients.y.numpy(), len(federation.classes), None if mask is None else mask[clients.ids])
+
+
+def _tally(federation: Federation, labels: IntArray, classes: int, mask: npt.NDArray[np.bool_] | None = None) -> IntArray:
+    """(clients, classes) from a label per sample of the clients."""
+    partition = federation.clients.partition
+    table = np.zeros((len(partition), classes), dtype=np.int64)
+    order = partition.order
+    weights = np.ones(len(order), dtype=np.int64) if mask is None else mask[order].astype(np.int64)
+    np.add.at(table, (partition.owners, labels[order]), weights)
     return table
 
 
@@ -58,8 +90,8 @@ def _name(federation: Federation, client: int) -> str:
     return federation.clients.names[client] if federation.clients.names else str(client)
 
 
-def _print(experiment: Experiment, source: Source, federation: Federation, console: Console) -> None:
-    counts, truth = _counts(federation), federation.truth
+def _print(experiment: Experiment, source: Source, federation: Federation, held: Counts, console: Console) -> None:
+    counts, truth = held.values, federation.truth
     sizes = counts.sum(axis=1)
     shape = " x ".join(map(str, source.x.shape[1:]))
     console.print(escape(f"{source.name}: {len(source):,} samples of shape {shape} ({source.x.dtype}), seed {experiment.seed}"))
@@ -81,7 +113,7 @@ def _print(experiment: Experiment, source: Source, federation: Federation, conso
         row, total = counts[client], max(1, int(sizes[client]))
         top = int(row.argmax())
         cells = [_name(federation, client), f"{sizes[client]:,}", str(int((row > 0).sum()))]
-        cells.append(f"{federation.classes[top]} {row[top] / total:.0%}")
+        cells.append(f"{held.classes[top]} {row[top] / total:.0%}")
         rows = federation.clients.source_rows[client]
         cells += [f"{truth.hit_by(kind)[rows].mean():.1%}" for kind in kinds] if truth is not None else []
         table.add_row(*map(escape, cells))
@@ -105,39 +137,58 @@ def _kinds(federation: Federation) -> list[Kind]:
     return [kind for kind in KINDS if federation.truth.hit_by(kind)[rows].any()]
 
 
-def _heatmap(values: npt.NDArray[Any], federation: Federation, unit: str, title: str, path: Path, *, share: bool) -> None:
+def _noise(source: Source, federation: Federation, path: Path) -> None:
+    """How many of a client's samples under each label are noisy; of many clients, how many of all their samples."""
+    counts = _counts(federation)
+    noisy = np.zeros_like(counts) if federation.truth is None else _counts(federation, federation.truth.noisy)
+    title = f"Noisy samples {{}}at each client: {source.name}"
+    if len(counts) <= _MOST_IN_A_GRID:
+        shares = 100 * np.divide(noisy, counts, out=np.full(counts.shape, np.nan), where=counts > 0)
+        table = Counts(shares, federation.classes, "label as the client sees it")
+        _heatmap(table, federation, "noisy, % (grey: no samples)", title.format("under each label "), path, top=100)
+        return
+    figure = Figure(figsize=(9, 3.5), dpi=150, layout="constrained")
+    axes = figure.subplots()
+    axes.plot(100 * noisy.sum(axis=1) / counts.sum(axis=1), ".", markersize=3)
+    axes.set_ylim(0, 100)
+    axes.set_xlabel("client")
+    axes.set_ylabel("noisy, %")
+    axes.set_title(title.format(""), fontsize=10)
+    figure.savefig(path)
+
+
+def _heatmap(table: Counts, federation: Federation, unit: str, title: str, path: Path, top: float | None = None) -> None:
     """Classes down, clients across; numbers in the cells while they can be read."""
-    clients, classes = values.shape
+    shown = table.values
+    clients, classes = shown.shape
     wide, high = float(np.clip(0.55 * clients + 2.6, 5.5, 16)), float(np.clip(0.36 * classes + 1.6, 3, 14))
     figure = Figure(figsize=(wide, high), dpi=150, layout="constrained")
     axes = figure.subplots()
-    shown = 100 * values if share else values
-    image = axes.imshow(shown.T, aspect="auto", cmap="Blues", vmin=0, vmax=100 if share else None, interpolation="nearest")
+    colours = matplotlib.colormaps["Blues"].with_extremes(bad="lightgrey")
+    image = axes.imshow(shown.T, aspect="auto", cmap=colours, vmin=0, vmax=top, interpolation="nearest")
     if max(clients, classes) <= _LARGEST_LABELLED:
-        top = 100 if share else max(1, np.nanmax(shown))
-        for client in range(clients):
-            for label in range(classes):
-                value = shown[client, label]
-                if np.isfinite(value):
-                    colour = "white" if value > 0.6 * top else "black"
-                    axes.text(client, label, f"{value:.0f}", ha="center", va="center", fontsize=8, color=colour)
+        dark = 0.6 * (top or max(1, np.nanmax(shown)))
+        for client, label in np.argwhere(np.isfinite(shown)):
+            value = shown[client, label]
+            colour = "white" if value > dark else "black"
+            axes.text(client, label, f"{value:.0f}", ha="center", va="center", fontsize=8, color=colour)
     step = max(1, clients // 24)
     places = range(0, clients, step)
-    names = [_name(federation, client) for client in places]
+    names = [_short(_name(federation, client)) for client in places]
     long = max(map(len, names)) > 4
     axes.set_xticks(list(places), names, rotation=45 if long else 0, ha="right" if long else "center", fontsize=8)
     step = max(1, classes // 36)
-    axes.set_yticks(range(0, classes, step), [str(name) for name in federation.classes[::step]], fontsize=8)
+    axes.set_yticks(range(0, classes, step), [_short(str(name)) for name in table.classes[::step]], fontsize=8)
     axes.set_xlabel("client")
-    axes.set_ylabel("label as the client sees it")
+    axes.set_ylabel(table.meaning)
     axes.set_title(title, fontsize=10)
     figure.colorbar(image, ax=axes, label=unit)
     figure.savefig(path)
 
 
-def _contact_sheet(source: Source, federation: Federation, seed: int, path: Path) -> None:
+def _contact_sheet(experiment: Experiment, source: Source, federation: Federation, path: Path) -> None:
     """A row of clean samples, and for each noise a row of what it hit; for attribute noise, what they were before above it."""
-    rows = _sheet_rows(source, federation, np.random.Generator(np.random.Philox(seed)))
+    rows = _sheet_rows(experiment, source, federation)
     figure = Figure(figsize=(1.25 * _COLUMNS + 1.1, 1.6 * len(rows) + 0.3), dpi=130, layout="constrained")
     grid = np.atleast_2d(figure.subplots(len(rows), _COLUMNS))
     low, high = float(source.x.min()), float(source.x.max())
@@ -158,8 +209,9 @@ def _contact_sheet(source: Source, federation: Federation, seed: int, path: Path
 Cell = tuple[npt.NDArray[Any], str]
 
 
-def _sheet_rows(source: Source, federation: Federation, draw: np.random.Generator) -> list[tuple[str, list[Cell]]]:
+def _sheet_rows(experiment: Experiment, source: Source, federation: Federation) -> list[tuple[str, list[Cell]]]:
     clients, truth = federation.clients, federation.truth
+    draw = rng.stream(experiment.seed, "look")
     seen = clients.y.numpy()
     names = [_short(str(name)) for name in federation.classes]
 
@@ -167,7 +219,7 @@ def _sheet_rows(source: Source, federation: Federation, draw: np.random.Generato
         return np.sort(draw.permutation(np.flatnonzero(mask))[:_COLUMNS])
 
     def cells(places: IntArray, captions: list[str]) -> list[Cell]:
-        return list(zip(clients.x.take(places).numpy(), captions, strict=True))
+        return list(zip(clients.x[torch.from_numpy(places)].numpy(), captions, strict=True))
 
     held = np.zeros(len(clients.ids), dtype=bool)
     held[clients.partition.order] = True
@@ -179,8 +231,10 @@ def _sheet_rows(source: Source, federation: Federation, draw: np.random.Generato
         places = some(held & truth.hit_by(kind)[clients.ids])
         if kind == "attribute":
             before = source.x[clients.ids[places]]
+            corruptions = chosen(source.x, experiment.data.corruptions)
+            which, _ = drawn(clients.ids[places], len(corruptions), experiment.seed)
             rows.append(("before", list(zip(before, [names[seen[place]] for place in places], strict=True))))
-            rows.append(("attribute", cells(places, [names[seen[place]] for place in places])))
+            rows.append(("attribute", cells(places, [corruptions[kind] for kind in which])))
         else:
             really = source.y[clients.ids[places]]
             captions = [

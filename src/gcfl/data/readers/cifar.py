@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gcfl.data.source import Source
-from gcfl.errors import DataError
+from gcfl.errors import DataError, one_line
 
 _PIXELS = 3 * 32 * 32
 PLACES = {
@@ -43,7 +43,7 @@ def read(path: Path, classes: int) -> Source:
 def holds(path: Path) -> int | None:
     """Which CIFAR a folder or archive holds, by its files' names: 10, 100 or None."""
     if path.is_dir():
-        names = {file.name for file in path.iterdir()}
+        names = {file.name for file in path.iterdir() if file.is_file()}
     elif path.name.endswith((".tar.gz", ".tgz")):
         return next((classes for classes in (100, 10) if f"cifar-{classes}-" in path.name), None)
     else:
@@ -61,7 +61,7 @@ def _files(path: Path) -> Files:
             members = [member for member in archive.getmembers() if member.isfile()]
             return {Path(member.name).name: archive.extractfile(member).read() for member in members}  # type: ignore[union-attr]
     except (tarfile.TarError, EOFError, OSError) as error:
-        raise DataError(f"{path} is not a whole .tar.gz archive ({error}); fetch it again") from None
+        raise DataError(f"{path} is not a whole .tar.gz archive ({error})") from None
 
 
 def _class_names(files: Files, classes: int) -> tuple[str, ...]:
@@ -71,7 +71,8 @@ def _class_names(files: Files, classes: int) -> tuple[str, ...]:
     else:
         meta = files.get("batches.meta") or files.get("meta")
         held = _unpickle(meta, "meta") if meta is not None else {}
-        names = [_text(name) for name in held.get("label_names", held.get("fine_label_names", []))]
+        listed = held.get("label_names", held.get("fine_label_names"))
+        names = [_text(name) for name in listed] if isinstance(listed, list) else []
     if len(names) == classes:
         return tuple(names)
     return _TEN if classes == 10 else tuple(f"class {label}" for label in range(classes))
@@ -110,8 +111,8 @@ def _python(path: Path, files: Files, classes: int) -> tuple[Part, Part] | None:
         try:
             data = np.concatenate([np.asarray(part["data"], dtype=np.uint8) for part in held])
             labels = np.concatenate([np.asarray(part[key], dtype=np.int64) for part in held])
-        except (KeyError, ValueError) as error:
-            raise DataError(f"{path / names[0]} is not a batch of CIFAR-{classes} ({error})") from None
+        except (KeyError, ValueError, TypeError, OverflowError) as error:
+            raise DataError(f"{path / names[0]} is not a batch of CIFAR-{classes} ({one_line(error)})") from None
         return _part(path, data, labels, classes)
 
     return (rows(names[0]), rows([names[1]])) if names else None
@@ -120,8 +121,9 @@ def _python(path: Path, files: Files, classes: int) -> tuple[Part, Part] | None:
 def _part(path: Path, pixels: npt.NDArray[np.uint8], labels: npt.NDArray[Any], classes: int) -> Part:
     if pixels.ndim != 2 or pixels.shape[1] != _PIXELS or len(labels) != len(pixels):
         raise DataError(f"{path} is not CIFAR-{classes}: images of shape {pixels.shape} with {len(labels)} labels")
-    if labels.max() >= classes:
-        raise DataError(f"{path} is not CIFAR-{classes}: it has the label {int(labels.max())}")
+    wrong = labels[(labels < 0) | (labels >= classes)]
+    if len(labels) == 0 or wrong.size:
+        raise DataError(f"{path} is not CIFAR-{classes}: it has {f'the label {wrong[0]}' if wrong.size else 'no images'}")
     return np.ascontiguousarray(pixels).reshape(-1, 3, 32, 32), labels.astype(np.int64)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import logging
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,10 @@ from gcfl.data.readers import images
 from gcfl.data.source import Source
 from gcfl.errors import DataError, did_you_mean, one_line
 
+log = logging.getLogger("gcfl.data")
+
 _PREFIX = "hf:"
+_KINDS = ("Dataset", "DatasetDict", "IterableDataset", "IterableDatasetDict")
 _SPLITS = {"test": ("test",), "validation": ("validation", "valid", "val", "dev")}
 
 
@@ -25,8 +30,10 @@ def holds(path: Path) -> bool:
 
 
 def is_huggingface(thing: Any) -> bool:
-    """Whether it is a Dataset or DatasetDict, without importing the library for it."""
-    return type(thing).__module__.partition(".")[0] == "datasets"
+    """Whether it is one of the library's datasets, without importing the library for it. Others' modules may have its name."""
+    library = sys.modules.get("datasets")
+    kinds = [getattr(library, name, None) for name in _KINDS]
+    return all(isinstance(kind, type) for kind in kinds) and isinstance(thing, tuple(kinds))  # type: ignore[arg-type]
 
 
 def on_the_hub(name: str) -> bool:
@@ -68,15 +75,19 @@ def from_huggingface(
         splits = {"train": next(iter(splits.values()))}
     if "train" not in splits:
         raise DataError(f"{name} has the splits {', '.join(splits)}, and none of them is 'train'")
-    pairs = {"train": _pair(splits["train"], label, group, image_size, name)}
+    train = splits["train"]
+    columns = _columns(train, label, group, name)
+    pairs = {"train": (_inputs(train, columns, image_size, name), _labels(train, label, name))}
     for part, names in _SPLITS.items():
-        split = next((splits[each] for each in names if each in splits), None)
-        if split is not None:
-            pairs[part] = _pair(split, label, group, image_size, name)
-    feature = splits["train"].features[label]
-    classes = getattr(feature, "names", None)
-    if classes:
-        pairs = {part: (x, _named(y, classes, name)) for part, (x, y) in pairs.items()}
+        title = next((each for each in names if each in splits), None)
+        if title is None:
+            continue
+        if _unlabelled(splits[title], label):
+            log.warning("%s: the split %s has no labels and is left out", name, title)
+            continue
+        where = f"{name}, split {title}"
+        pairs[part] = (_inputs(splits[title], columns, image_size, where), _labels(splits[title], label, where))
+    classes = getattr(train.features[label], "names", None)
     source = arrays(pairs["train"], pairs.get("validation"), pairs.get("test"), classes)
     return Source(
         name,
@@ -85,41 +96,60 @@ def from_huggingface(
         source.classes,
         source.validation,
         source.test,
-        groups=None if group is None else np.asarray(splits["train"][group]).astype(str),
+        groups=None if group is None else np.asarray(train[group][:]).astype(str),
         validation_from_test=source.validation is None and source.test is not None,
         own=True,
     )
 
 
-def _named(y: npt.NDArray[Any], classes: list[str], name: str) -> npt.NDArray[Any]:
-    if y.min() < 0:
-        raise DataError(f"{name} has samples without a label")
-    named: npt.NDArray[Any] = np.asarray(classes)[y]
-    return named
-
-
-def _pair(split: Any, label: str, group: str | None, size: int, name: str) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    columns = split.column_names
-    for wanted in filter(None, (label, group)):
-        if wanted not in columns:
-            setting = "data.label" if wanted == label else "data.group"
-            raise DataError(f"{name} has no column {wanted!r}{did_you_mean(wanted, columns)} ({setting})")
-    pictures = [column for column in columns if type(split.features[column]).__name__ == "Image"]
-    y = np.asarray(split[label][:])
+def _columns(train: Any, label: str, group: str | None, name: str) -> list[str]:
+    """The image column alone, or every column besides label and group."""
+    for setting, wanted in (("data.label", label), ("data.group", group)):
+        if wanted is not None and wanted not in train.column_names:
+            raise DataError(f"{name} has no column {wanted!r}{did_you_mean(wanted, train.column_names)} ({setting})")
+    pictures = [column for column in train.column_names if _is_image(train, column)]
     if len(pictures) > 1:
         raise DataError(f"{name} has several columns of images ({', '.join(pictures)}); keep one with select_columns")
-    if pictures:
-        return _decoded(split, pictures[0], size, name), y
-    others = [column for column in columns if column not in (label, group)]
+    return pictures or [column for column in train.column_names if column not in (label, group)]
+
+
+def _is_image(split: Any, column: str) -> bool:
+    return type(split.features[column]).__name__ == "Image"
+
+
+def _unlabelled(split: Any, label: str) -> bool:
+    """Whether a split carries no label at all, as the test sets of competitions do."""
+    return label not in split.column_names or all(value is None or value == -1 for value in split[label][:])
+
+
+def _labels(split: Any, label: str, name: str) -> npt.NDArray[Any]:
+    """Names where the split has names for its numbers: each split by its own."""
+    values = list(split[label][:])
+    names = getattr(split.features[label], "names", None)
+    missing = [row for row, value in enumerate(values) if value is None or (names and value < 0)]
+    if missing:
+        raise DataError(f"{name} has {len(missing)} samples without a label, first in row {missing[0]}")
+    return np.asarray([names[value] for value in values] if names else values)
+
+
+def _inputs(split: Any, columns: list[str], size: int, name: str) -> npt.NDArray[Any]:
+    """(n, ...) the columns of the train split, by name: splits may order theirs differently."""
+    absent = [column for column in columns if column not in split.column_names]
+    if absent:
+        raise DataError(f"{name} has no column {absent[0]!r}, which the train split has")
+    if len(split) == 0:
+        raise DataError(f"{name} is empty")
+    if columns and _is_image(split, columns[0]):
+        return _decoded(split, columns[0], size, name)
     try:
-        parts = [np.asarray(split[column][:], dtype=np.float32) for column in others]
+        parts = [np.asarray(split[column][:], dtype=np.float32) for column in columns]
     except (ValueError, TypeError) as error:
         raise DataError(f"{name} has a column that holds neither images nor numbers ({one_line(error)}); drop it") from None
     if len(parts) == 1 and parts[0].ndim > 1:
-        return parts[0], y
+        return parts[0]
     if not parts or any(part.ndim != 1 for part in parts):
-        raise DataError(f"{name} needs, besides {label!r}, columns of numbers, one column of vectors, or one of images")
-    return np.stack(parts, axis=1), y
+        raise DataError(f"{name} needs, besides the label, columns of numbers, one column of vectors, or one of images")
+    return np.stack(parts, axis=1)
 
 
 def _decoded(split: Any, column: str, size: int, name: str) -> npt.NDArray[np.uint8]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import math
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ def read(path: Path, name: str = "idx", classes: tuple[str | int, ...] | None = 
         images, labels = (_array(_require(path, stem)) for stem in stems)
         if images.ndim != 3 or labels.ndim != 1 or len(images) != len(labels):
             raise DataError(f"the {part} files in {path} do not fit together: images {images.shape}, labels {labels.shape}")
+        if len(images) == 0:
+            raise DataError(f"the {part} files in {path} have no images")
         parts[part] = (images[:, None], labels.astype(np.int64))
     found = int(max(labels.max() for _, labels in parts.values())) + 1
     names = classes or tuple(range(found))
@@ -53,8 +56,8 @@ def _require(path: Path, stem: str) -> Path:
 def _array(path: Path) -> npt.NDArray[Any]:
     try:
         blob = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    except (EOFError, OSError, gzip.BadGzipFile) as error:
-        raise DataError(f"{path} cannot be unpacked ({error}); fetch it again") from None
+    except (EOFError, OSError, zlib.error) as error:
+        raise DataError(f"{path} cannot be unpacked ({error})") from None
     if len(blob) < 4 or blob[:2] != b"\0\0" or blob[2] != 8:
         raise DataError(f"{path} is not an IDX file of bytes")
     dimensions = blob[3]

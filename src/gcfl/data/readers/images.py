@@ -13,35 +13,66 @@ import numpy as np
 import numpy.typing as npt
 
 from gcfl.data.home import cache_folder
-from gcfl.data.source import Source
-from gcfl.errors import DataError
+from gcfl.data.source import Pair, Source
+from gcfl.errors import DataError, one_line
 from gcfl.files import new_npy, open_npy
 
 log = logging.getLogger("gcfl.data")
 
 _SAY_EVERY_SECONDS = 5.0
+_SETS = {"train": ("train",), "test": ("test",), "validation": ("validation", "valid", "val")}
 _ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif")
 
 
 def holds(path: Path) -> bool:
-    return path.is_dir() and any(_images(folder) for folder in _folders(path))
+    return path.is_dir() and any(_images(folder) for folder in _folders(_parts(path)["train"]))
 
 
 def read(path: Path, size: int, name: str | None = None) -> Source:
     """Images (n, 3, size, size), uint8, in the order of their paths; the classes are the folders' names, sorted.
 
     Shorter side first: an image is scaled so that it covers the square, then cut in the middle. Grey, palette, CMYK and
-    16-bit images become RGB; transparency lies on white.
+    16-bit images become RGB; transparency lies on white. Where the folders are train and test (and perhaps validation),
+    each with a folder per class, those are the sets.
     """
+    parts = _parts(path)
+    classes = [folder.name for folder in _folders(parts["train"])]
+    if len(classes) < 2:
+        raise DataError(f"{path} needs a folder per class, at least two; found {classes}")
+    pairs = {part: _pair(folder, classes, size) for part, folder in parts.items()}
+    return Source(
+        name or path.name,
+        *pairs["train"],
+        tuple(classes),
+        pairs.get("validation"),
+        pairs.get("test"),
+        validation_from_test="test" in pairs and "validation" not in pairs,
+    )
+
+
+def _parts(path: Path) -> dict[str, Path]:
+    """The folder itself, or its train, test and validation folders where it has nothing else."""
+    known = {title: part for part, titles in _SETS.items() for title in titles}
+    folders = {known.get(folder.name): folder for folder in _folders(path)}
+    split = "train" in folders and len(folders) > 1 and None not in folders and any(map(_images, _folders(folders["train"])))
+    return {part: folder for part, folder in folders.items() if part is not None} if split else {"train": path}
+
+
+def _pair(path: Path, classes: list[str], size: int) -> Pair:
     folders = _folders(path)
+    for folder in folders:
+        if folder.name not in classes:
+            raise DataError(f"{folder} is a class that {path.parent / 'train'} does not have")
+        if not _images(folder):
+            raise DataError(f"{path} has a folder without images: {folder.name!r}; remove it, or put its images in")
     files = [file for folder in folders for file in _images(folder)]
-    empty = [folder.name for folder in folders if not _images(folder)]
-    if empty:
-        raise DataError(f"{path} has a folder without images: {empty[0]!r}; remove it, or put its images in")
-    if len(folders) < 2:
-        raise DataError(f"{path} needs a folder per class, at least two; found {[folder.name for folder in folders]}")
-    y = np.array([folders.index(file.parent) for file in files], dtype=np.int64)
-    return Source(name or path.name, _cached(path, files, size), y, tuple(folder.name for folder in folders))
+    if not files:
+        raise DataError(f"{path} has no folder of images")
+    ignored = sum(file.is_file() for folder in folders for file in folder.iterdir()) - len(files)
+    if ignored:
+        log.info("%s: %d files that are not images (%s) are left out", path, ignored, ", ".join(_ENDINGS))
+    y = np.array([classes.index(file.parent.name) for file in files], dtype=np.int64)
+    return _cached(path, files, size), y
 
 
 def _folders(path: Path) -> list[Path]:
@@ -49,7 +80,8 @@ def _folders(path: Path) -> list[Path]:
 
 
 def _images(folder: Path) -> list[Path]:
-    return sorted(file for file in folder.iterdir() if file.suffix.lower() in _ENDINGS and not file.name.startswith("."))
+    files = (file for file in folder.iterdir() if file.suffix.lower() in _ENDINGS and not file.name.startswith("."))
+    return sorted(file for file in files if file.is_file())
 
 
 def _cached(path: Path, files: list[Path], size: int) -> npt.NDArray[np.uint8]:
@@ -86,8 +118,8 @@ def _decode(file: Path, size: int) -> npt.NDArray[np.uint8]:
     try:
         with Image.open(file) as opened:
             return fit(opened, size)
-    except (OSError, SyntaxError, ValueError) as error:  # Pillow raises all three for broken files
-        raise DataError(f"{file} cannot be read as an image ({error})") from None
+    except Exception as error:  # a broken or monstrous image raises whatever its decoder raises
+        raise DataError(f"{file} cannot be read as an image ({one_line(error)})") from None
 
 
 def fit(image: Any, size: int) -> npt.NDArray[np.uint8]:
@@ -97,7 +129,8 @@ def fit(image: Any, size: int) -> npt.NDArray[np.uint8]:
     image = ImageOps.exif_transpose(image)
     if image.mode.startswith("I") or image.mode == "F":  # 16 bits and more: to the range of 8
         values = np.asarray(image, dtype=np.float64)
-        top = 65535.0 if values.max() > 255 else 255.0
+        # Their mode says how far 16-bit images reach; of the wider ones only the values tell.
+        top = 65535.0 if image.mode.startswith("I;16") or values.max() > 255 else 255.0
         image = Image.fromarray(np.clip(values / top * 255, 0, 255).round().astype(np.uint8))
     if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
         image = image.convert("RGBA")

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
+import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from gcfl.data.home import cache_folder
 from gcfl.data.source import Source
-from gcfl.errors import DataError
+from gcfl.errors import DataError, one_line
+from gcfl.files import write_npz
+from gcfl.types import IntArray
 
 
 def holds(path: Path) -> bool:
@@ -16,29 +24,53 @@ def holds(path: Path) -> bool:
 
 
 def read(path: Path, name: str = "leaf") -> Source:
-    """Images (n, 1, 28, 28) from the pixels of train/ and test/ together, labels, and the writer of each.
+    """The samples of train/ and test/ together, labels, and the writer of each; parsed once, then cached.
 
-    LEAF stores pixels as shares of 255 with four digits; they are uint8 again here.
+    Pixels, which LEAF stores as shares of 255 with four digits, are images (n, 1, side, side) of bytes again. What is no
+    square or not between 0 and 1 stays numbers (n, d).
     """
-    pixels, labels, groups = [], [], []
-    for file in (*sorted(path.glob("train/*.json")), *sorted(path.glob("test/*.json"))):
+    files = [*sorted(path.glob("train/*.json")), *sorted(path.glob("test/*.json"))]
+    facts = [(str(file.relative_to(path)), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    key = hashlib.sha256(repr((str(path.resolve()), facts)).encode()).hexdigest()[:16]
+    cache = cache_folder() / f"leaf-{key}.npz"
+    try:
+        with open(cache, "rb") as file, np.load(file, allow_pickle=False) as held:
+            return _source(name, held["x"], held["labels"], held["groups"])
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile):  # not there, or damaged: made anew
+        x, labels, groups = _parse(path, files)
+    write_npz(cache, x=x, labels=labels, groups=groups)
+    return _source(name, x, labels, groups)
+
+
+def _source(name: str, x: npt.NDArray[Any], labels: IntArray, groups: npt.NDArray[Any]) -> Source:
+    known, y = np.unique(labels, return_inverse=True)
+    return Source(name, x, y.astype(np.int64), tuple(known.tolist()), groups=groups)
+
+
+def _parse(path: Path, files: list[Path]) -> tuple[npt.NDArray[Any], IntArray, npt.NDArray[Any]]:
+    """Inputs, labels as written, writers."""
+    values: list[npt.NDArray[np.float32]] = []
+    labels, groups = [], []
+    for file in files:
         try:
-            held = json.loads(file.read_text())
-            users = held["user_data"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{file} is not LEAF json ({type(error).__name__}: {error})") from None
-        for user, samples in users.items():
-            shares, y = np.asarray(samples["x"], dtype=np.float64), np.asarray(samples["y"])
-            if shares.ndim != 2 or len(shares) != len(y):
-                raise DataError(f"{file}: the samples of {user} do not fit together: x {shares.shape}, y {y.shape}")
-            pixels.append(np.round(shares * 255).astype(np.uint8))
-            labels.append(y.astype(np.int64))
+            users = json.loads(file.read_text())["user_data"].items()
+            held = [(user, np.asarray(own["x"], dtype=np.float32), np.asarray(own["y"], dtype=np.int64)) for user, own in users]
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DataError(f"{file} is not LEAF json ({one_line(error)})") from None
+        for user, x, y in held:
+            length = values[0].shape[1] if values else x.shape[-1]
+            if x.ndim != 2 or y.ndim != 1 or len(x) != len(y) or x.shape[1] != length:
+                raise DataError(f"{file}: the samples of {user} do not fit together or to others: x {x.shape}, y {y.shape}")
+            values.append(x)
+            labels.append(y)
             groups.append(np.full(len(y), user, dtype=object))
-    if not pixels:
-        raise DataError(f"{path} has no LEAF json in train/ or test/")
-    flat = np.concatenate(pixels)
-    side = round(flat.shape[1] ** 0.5)
-    x = flat.reshape(-1, 1, side, side) if side * side == flat.shape[1] else flat
-    known = np.unique(np.concatenate(labels))
-    y = np.searchsorted(known, np.concatenate(labels))
-    return Source(name, x, y.astype(np.int64), tuple(known.tolist()), groups=np.concatenate(groups).astype(str))
+    if not values:
+        raise DataError(f"{path} has no samples in its LEAF json")
+    flat = np.concatenate(values)
+    if not np.isfinite(flat).all():
+        raise DataError(f"{path} has values that are not finite numbers")
+    others = np.concatenate(labels), np.concatenate(groups).astype(str)
+    side = math.isqrt(flat.shape[1])
+    if side * side == flat.shape[1] and flat.min() >= 0 and flat.max() <= 1:
+        return np.round(flat * 255).astype(np.uint8).reshape(-1, 1, side, side), *others
+    return flat, *others

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,10 @@ ENDINGS = (".csv", ".tsv", ".parquet", ".npz")
 
 def read(path: Path, label: str, group: str | None = None) -> Source:
     """Every column but the label's (and the group's) is a feature and must be a number in every row."""
-    if path.suffix == ".npz":
+    kind = path.suffix.lower()
+    if kind == ".npz":
         return _npz(path)
-    columns = _parquet(path) if path.suffix == ".parquet" else _csv(path)
+    columns = _parquet(path) if kind == ".parquet" else _csv(path)
     for name in filter(None, (label, group)):
         if name not in columns:
             raise DataError(
@@ -30,7 +32,7 @@ def read(path: Path, label: str, group: str | None = None) -> Source:
     if not features:
         raise DataError(f"{path} has no column besides {label!r}")
     x = np.stack([_numbers(path, name, columns[name]) for name in features], axis=1)
-    source = arrays((x, _labels(columns[label])))
+    source = arrays((x, _labels(path, columns[label])))
     groups = None if group is None else np.asarray(columns[group]).astype(str)
     return Source(path.stem, source.x, source.y, source.classes, groups=groups)
 
@@ -38,13 +40,14 @@ def read(path: Path, label: str, group: str | None = None) -> Source:
 def _csv(path: Path) -> dict[str, list[str]]:
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:
-            rows = list(csv.reader(file, delimiter="\t" if path.suffix == ".tsv" else ","))
+            rows = list(csv.reader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ","))
     except (UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{path} is not a text table ({error})") from None
     rows = [row for row in rows if row]
     if len(rows) < 2:
         raise DataError(f"{path} has no rows below its header")
     header = rows[0]
+    _distinct(path, header)
     for number, row in enumerate(rows[1:], start=2):
         if len(row) != len(header):
             raise DataError(f"{path}, row {number}: {len(row)} values where the header has {len(header)}")
@@ -61,7 +64,14 @@ def _parquet(path: Path) -> dict[str, npt.NDArray[Any]]:
         table = pyarrow.parquet.read_table(path)
     except (pyarrow.ArrowInvalid, OSError) as error:
         raise DataError(f"{path} is not a parquet file ({error})") from None
+    _distinct(path, table.column_names)
     return {name: table[name].to_numpy(zero_copy_only=False) for name in table.column_names}
+
+
+def _distinct(path: Path, names: list[str]) -> None:
+    twice = next((name for place, name in enumerate(names) if name in names[:place]), None)
+    if twice is not None:
+        raise DataError(f"{path} has more than one column {twice!r}; rename or drop all but one")
 
 
 def _numbers(path: Path, name: str, values: Any) -> npt.NDArray[np.float32]:
@@ -71,27 +81,40 @@ def _numbers(path: Path, name: str, values: Any) -> npt.NDArray[np.float32]:
         )
     except (ValueError, TypeError):
         raise DataError(f"{path}: the column {name!r} holds something that is not a number; drop it, or give it numbers") from None
-    bad = np.flatnonzero(~np.isfinite(column))
+    with np.errstate(over="ignore"):  # what is too large for float32 becomes infinite, and is told
+        numbers: npt.NDArray[np.float32] = column.astype(np.float32)
+    bad = np.flatnonzero(~np.isfinite(numbers))
     if bad.size:
         raise DataError(f"{path}: the column {name!r} has {bad.size} missing or infinite values, first in row {bad[0] + 2}")
-    return column.astype(np.float32)
+    return numbers
 
 
-def _labels(values: Any) -> npt.NDArray[Any]:
-    """Whole numbers where all are, else names."""
+def _labels(path: Path, values: Any) -> npt.NDArray[Any]:
+    """Whole numbers where every cell is written as one (7 or 7.0, not 007), else names as they stand."""
     column = np.asarray(values)
+    missing = [row for row, cell in enumerate(column.tolist()) if cell is None or str(cell).strip().lower() in ("", "nan")]
+    if missing:
+        raise DataError(f"{path}: the label column has {len(missing)} missing values, first in row {missing[0] + 2}")
+    if column.dtype.kind not in "OU":
+        return column
+    cells = [str(cell) for cell in column.tolist()]
+    return np.array([int(float(cell)) for cell in cells]) if all(map(_whole, cells)) else np.array(cells)
+
+
+def _whole(cell: str) -> bool:
     try:
-        return column.astype(np.float64).astype(np.int64) if column.dtype.kind in "OU" else column
-    except (ValueError, TypeError):
-        return column.astype(str)
+        number = float(cell)
+    except ValueError:
+        return False
+    return abs(number) < 2**53 and cell in (f"{number:.0f}", f"{number:.1f}") and number == int(number)
 
 
 def _npz(path: Path) -> Source:
     """Arrays x and y, and optionally x_validation, y_validation, x_test, y_test, classes, groups."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with open(path, "rb") as opened, np.load(opened, allow_pickle=False) as file:
             held = {name: file[name] for name in file.files}
-    except (ValueError, OSError, EOFError, KeyError) as error:
+    except (ValueError, OSError, EOFError, KeyError, TypeError, AttributeError, zipfile.BadZipFile) as error:
         raise DataError(f"{path} is not an npz file of plain arrays ({error})") from None
     if not {"x", "y"} <= held.keys():
         raise DataError(f"{path} needs arrays x and y, has {', '.join(sorted(held))}")
@@ -119,7 +142,9 @@ def _held(path: Path, held: dict[str, npt.NDArray[Any]]) -> Source:
         for part in ("validation", "test")
         if f"x_{part}" in held and f"y_{part}" in held
     }
-    classes = held["classes"].tolist() if "classes" in held else None
+    classes = np.atleast_1d(held["classes"]).tolist() if "classes" in held else None
     source = arrays((held["x"], held["y"]), pairs.get("validation"), pairs.get("test"), classes)
     groups = held["groups"].astype(str) if "groups" in held else None
+    if groups is not None and groups.shape != source.y.shape:
+        raise DataError(f"{path}: groups must name a group for each of the {len(source)} samples, got shape {groups.shape}")
     return Source(path.stem, source.x, source.y, source.classes, source.validation, source.test, groups=groups)
