@@ -5,8 +5,14 @@ from __future__ import annotations
 import re
 import shlex
 
+import pytest
+
+import gcfl
 from gcfl import cli
-from helpers import ROOT
+from gcfl.errors import ConfigError
+from gcfl.methods import catalogue
+from gcfl.methods.plain import Plain
+from helpers import ROOT, same_bits
 
 
 def blocks(page):
@@ -21,7 +27,7 @@ def test_own_data(tmp_path, monkeypatch, capsys):
     for language, text in blocks("own-data.md"):
         if language == "python":
             capsys.readouterr()
-            exec(text, names)  # noqa: S102
+            exec(compile(text, "tutorial", "exec", dont_inherit=True), names)  # noqa: S102
             continue
         for line in text.strip().splitlines():
             assert cli.main([*shlex.split(line)[1:], "--quiet"]) == 0, line
@@ -32,3 +38,58 @@ def test_own_data(tmp_path, monkeypatch, capsys):
     assert photos.startswith("photos-cnn-gcfl")
     assert float(photos.split()[1].rstrip(",")) > 0.5
     assert {file.name for file in (tmp_path / "data-look").iterdir()} == {"clients.png", "noise.png", "samples.png"}
+
+
+@pytest.fixture
+def own_words(monkeypatch):
+    monkeypatch.setattr(catalogue, "WORDS", dict(catalogue.WORDS))
+    monkeypatch.setattr("gcfl.experiment.WORDS", catalogue.WORDS)
+
+
+def test_a_method_of_ones_own(tmp_path, monkeypatch, own_words):
+    monkeypatch.chdir(tmp_path)
+    names: dict = {"__name__": "tutorial"}
+    for language, text in blocks("new-method.md"):
+        assert language == "python"
+        assert len(text.strip().splitlines()) < 40
+        exec(compile(text, "tutorial", "exec", dont_inherit=True), names)  # noqa: S102
+    assert names["result"].finished
+    assert names["result"].config["local"]["calm"] == 0.02
+    settings = {"clients": 5, "noise": 0.4, "rounds": 4, "lr": 0.05, "coreset": {"budget": 0.2, "every": 2}}
+    alone, two = (gcfl.run("steady+confident", "digits", out=tmp_path / str(n), workers=n, **settings) for n in (1, 2))
+    same_bits(alone.folder, two.folder)
+    many = gcfl.run("steady+confident", "digits", out=tmp_path, engine={"vectorised": True}, **settings)
+    assert many.accuracy == pytest.approx(alone.accuracy, abs=0.02)
+
+
+def test_names_are_checked(own_words):
+    class Mine(Plain):
+        name = "fedavg"
+
+    for part, message in ((Mine, "already"), (int, "no part of a method")):
+        with pytest.raises(ConfigError, match=message):
+            catalogue.register(part)
+    with pytest.raises(ConfigError, match="small letters"):
+        catalogue.register(Mine, "My Rule")
+    catalogue.register(Mine, "mine")
+    catalogue.register(Mine, "mine")  # again is no contradiction
+    assert "mine" in catalogue.WORDS
+
+
+def test_parts_of_other_packages(own_words, monkeypatch, caplog):
+    class Entry:
+        def __init__(self, name, part):
+            self.name, self._part = name, part
+
+        def load(self):
+            if self._part is None:
+                raise ImportError("not installed right")
+            return self._part
+
+    class Theirs(Plain):
+        summary = "theirs"
+
+    monkeypatch.setattr(catalogue, "entry_points", lambda **_: [Entry("theirs", Theirs), Entry("broken", None)])
+    catalogue.register_installed()
+    assert catalogue.WORDS["theirs"].local is Theirs
+    assert "broken of another package cannot be used" in caplog.text

@@ -110,7 +110,9 @@ def test_the_schedule_is_the_loops(sizes, batch, epochs, seed, fixed):
         assert steps[place] == len(expected)
         for step, samples in enumerate(expected):
             laid = table[place, step]
-            assert np.array_equal(laid[laid >= 0], samples)
+            # A batch that is a client's whole set has no order to speak of.
+            same = np.array_equal if max(sizes) > batch else lambda one, other: set(one) == set(other)
+            assert same(laid[laid >= 0], samples)
         assert (table[place, len(expected) :] == -1).all()
 
 

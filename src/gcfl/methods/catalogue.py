@@ -6,11 +6,14 @@ scaffold+gcfl, moon+random, skyline+random, fedavgm+gcfl, gcfl+finetune, ...
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.metadata import entry_points
 from typing import Any
 
-from gcfl.errors import ConfigError, did_you_mean
+from gcfl.errors import ConfigError, did_you_mean, one_line
 from gcfl.methods.adaptive import ServerAdam, ServerMomentum
 from gcfl.methods.alone import Alone, Separate
 from gcfl.methods.average import Average
@@ -28,6 +31,8 @@ from gcfl.methods.proximal import Proximal
 from gcfl.methods.random import Random
 from gcfl.methods.server_only import ServerOnly
 from gcfl.methods.trust import Agreement, SmallLoss
+
+log = logging.getLogger("gcfl")
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,31 @@ WORDS: dict[str, Word] = {
     "finetune": Word("after the last round, train on the server's clean set too", presets={"server": {"fine_tune": "end"}}),
     "warmstart": Word("before the first round, train on the server's clean set", presets={"server": {"warm_start": 10}}),
 }
+
+
+def register(part: type[Part], word: str | None = None) -> None:
+    """Make a part of one's own known by its name: from then on it composes with all others."""
+    slots = {"select": Selector, "local": LocalRule, "server": ServerRule}
+    slot = next((slot for slot, kind in slots.items() if isinstance(part, type) and issubclass(part, kind)), None)
+    if slot is None:
+        raise ConfigError(f"{part!r} is no part of a method: it must be a subclass of Selector, LocalRule or ServerRule")
+    name = word or part.name
+    known = WORDS.get(name)
+    if known is not None and getattr(known, slot) is not part:
+        raise ConfigError(f"there is a method named {name!r} already")
+    if not re.fullmatch(r"[a-z0-9][a-z0-9-]*", name):
+        raise ConfigError(f"a method's name has small letters, digits and hyphens, got {name!r}")
+    WORDS[name] = Word(part.summary, **{slot: part})  # type: ignore[arg-type]
+
+
+def register_installed() -> None:
+    """The parts that other packages offer, by their entry points in the group gcfl.methods."""
+    for entry in entry_points(group="gcfl.methods"):
+        try:
+            register(entry.load(), entry.name)
+        except Exception as error:  # somebody else's package must not keep ours from working
+            log.warning("the method %s of another package cannot be used: %s", entry.name, one_line(error))
+
 
 # The section of the configuration that holds each slot's options.
 SECTIONS = {"select": "coreset", "local": "local", "server": "server"}
@@ -133,3 +163,6 @@ def assemble(name: str, options: Mapping[str, Part]) -> Method:
     select, local, server = options["select"], options["local"], options["server"]
     slots = parse(name)
     return Method(name, select, local, server, slots.clean_only, slots.pooled)  # type: ignore[arg-type]
+
+
+register_installed()
