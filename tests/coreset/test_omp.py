@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from gcfl import rng
 from gcfl.coreset import Gradients, Pool, Pursuit, match_label_wise, match_whole, per_class, pursue
+from gcfl.coreset.singles import Singles
 from gcfl.errors import DataError
 
 
@@ -337,3 +338,37 @@ def test_matching_keeps_its_budget_and_the_labels_apart(budget):
     counts = np.bincount(labels, minlength=4)
     assert np.array_equal(np.bincount(labels[found.indices], minlength=4), per_class(counts, budget, "proportional"))
     assert len(set(match_whole(pool, target, budget, how).indices)) == budget
+
+
+@given(
+    st.integers(0, 2**32), st.integers(1, 9), st.sampled_from(["correlation", "distance", "nearest"]), st.booleans(), st.booleans()
+)
+def test_a_budget_of_one_by_its_definition(seed, n, score, nonnegative, bias):
+    """The point, by brute force over all, and its weight in closed form; as a pursuit alone and as one class of a pool."""
+    draw = np.random.default_rng(seed)
+    labels = torch.from_numpy(draw.integers(0, 3, n))
+    pool = Pool(
+        torch.from_numpy(draw.normal(size=(n, 4)).astype(np.float32)),
+        torch.softmax(torch.from_numpy(draw.normal(size=(n, 3)).astype(np.float32)), 1),
+        labels,
+        bias,
+    )
+    target = torch.from_numpy(draw.normal(size=(3, 5 if bias else 4)).astype(np.float32))
+    how = Pursuit(score=score, nonnegative=nonnegative)
+    singles = Singles(pool, target, how)
+    ones = np.ones((n, 1)) if bias else np.empty((n, 0))
+    gradients = (pool.probabilities.double().numpy()[np.arange(n), labels] - 1)[:, None] * np.hstack([pool.features.double(), ones])
+    for label in np.unique(labels).tolist():
+        rows, aim = np.flatnonzero(labels.numpy() == label), target[label].double().numpy()
+        mine = gradients[rows]
+        inner = mine @ aim
+        gain = inner if nonnegative else np.abs(inner)
+        worth = gain if score == "correlation" else -np.linalg.norm(mine - aim, axis=1)
+        for found in (
+            singles.best(rows, label),
+            pursue(pool.own_label().rows(torch.from_numpy(rows)), target[label : label + 1], 1, how),
+        ):
+            (j,), (weight,) = found.indices, found.weights
+            assert worth[j] >= worth.max() - 1e-5
+            best = inner[j] / (mine[j] @ mine[j] + how.ridge)
+            assert weight == pytest.approx(max(best, 0.0) if nonnegative else best, abs=1e-6)

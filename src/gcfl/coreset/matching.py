@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 
 import numpy as np
 from torch import Tensor
 
 from gcfl.coreset.budget import Split
-from gcfl.coreset.omp import Pursuit, Singles, pursue
+from gcfl.coreset.gradients import Gradients
+from gcfl.coreset.omp import Pursuit, pursue
 from gcfl.coreset.pool import Pool, unweighted
+from gcfl.coreset.singles import Singles
 from gcfl.types import Coreset
 
 Draw = np.random.Generator | Callable[[], np.random.Generator]  # made when needed, where making it costs more than the choice
@@ -24,24 +25,27 @@ def match_label_wise(pool: Pool, target: Tensor, budget: int, how: Pursuit, spli
     it) gets its points at random from `draw`. The result has exactly min(budget, n) points.
     """
     absent = _absent(target)
-    gradients = cache(pool.own_label)
     small = pool.features.numel() <= _SMALL
-    singles = cache(lambda: Singles(pool.features, pool.own_probability(), pool.labels, target, pool.bias, how))
+    singles: list[Singles] = []
+    gradients: list[Gradients] = []
 
     def pick(label: int, rows: Tensor, share: int) -> Coreset:
         if absent[label]:
             return _by_chance(len(rows), share, draw)
         if share == 1 and small:
-            return singles().best(rows.numpy(), label)
-        return pursue(gradients().rows(rows), target[label : label + 1], share, how)
+            if not singles:
+                singles.append(Singles(pool, target, how))
+            return singles[0].best(rows.numpy(), label)
+        if not gradients:
+            gradients.append(pool.own_label())
+        return pursue(gradients[0].rows(rows), target[label : label + 1], share, how)
 
     return pool.each_class(budget, split, pick)
 
 
 def _absent(target: Tensor) -> list[bool]:
     """(C,) whether the server has no sample of a class."""
-    absent: list[bool] = (target == 0).all(dim=1).tolist()
-    return absent
+    return [not row.any() for row in target.numpy()]
 
 
 def _by_chance(n: int, share: int, draw: Draw) -> Coreset:

@@ -76,7 +76,7 @@ def pursue(gradients: Gradients, target: Tensor, budget: int, how: Pursuit | Non
     count = 0
     while count < budget:
         gain = correlation if how.nonnegative else np.abs(correlation)
-        scores = _scores(how, gain, first if how.score == "nearest" else correlation, norms) + barred
+        scores = scores_of(how, gain, first if how.score == "nearest" else correlation, norms) + barred
         left = budget - count
         picks = _best(scores, left if how.score == "nearest" else min(how.points_per_step, left))
         if how.score != "nearest" and gain[picks[0]] <= threshold[picks[0]] and not (gain + barred > threshold).any():
@@ -101,7 +101,7 @@ def _single(
 ) -> Coreset:
     """A budget of one needs no active set: the best point, and w = ⟨g_j, g⟩ / (‖g_j‖² + λ) where that lowers the objective."""
     gain = first if how.nonnegative else np.abs(first)
-    j = int(_scores(how, gain, first, norms).argmax())
+    j = int(scores_of(how, gain, first, norms).argmax())
     weight = np.zeros(1)
     if how.score == "nearest" or gain[j] > threshold[j] or (gain > threshold).any():
         column, inner = _Selected(gradients, target, 1).enter(j)
@@ -109,35 +109,6 @@ def _single(
         if worth > slack * np.sqrt(column[0]):
             weight[0] = inner / (column[0] + how.ridge)
     return Coreset(np.array([j]), weight)
-
-
-class Singles:
-    """The best single point of each class of a small pool, with what all classes need computed once.
-
-    features (n, d), own (n,) the probability of each sample's label, labels (n,), target (C, d + 1), or (C, d) without bias;
-    g_j = (own_j - 1)·[features_j, 1]. The same choice as a pursuit with a budget of one.
-    """
-
-    def __init__(self, features: Tensor, own: Tensor, labels: Tensor, target: Tensor, bias: bool, how: Pursuit) -> None:
-        self._how = how
-        held, wanted = features.numpy().astype(np.float64), target.numpy().astype(np.float64)
-        coefficients, aims = own.numpy().astype(np.float64) - 1.0, wanted[labels.numpy()]
-        d = held.shape[1]
-        dots, squares = np.einsum("nd,nd->n", held, aims[:, :d]), np.einsum("nd,nd->n", held, held)
-        if bias:
-            dots, squares = dots + aims[:, d], squares + 1
-        self._inner, self._norms = coefficients * dots, coefficients * coefficients * squares
-        if not np.isfinite(self._norms).all():
-            raise DataError("features or probabilities are NaN, infinite or too large to square")
-        self._slack = how.tolerance * np.sqrt(np.einsum("cd,cd->c", wanted, wanted))
-
-    def best(self, rows: IntArray, label: int) -> Coreset:
-        """Which of these rows, all of that label, and its weight."""
-        first, norms = self._inner[rows], self._norms[rows]
-        gain = first if self._how.nonnegative else np.abs(first)
-        j = int(_scores(self._how, gain, first, norms).argmax())
-        lowers = gain[j] > self._slack[label] * np.sqrt(norms[j])
-        return Coreset(np.array([j]), np.array([first[j] / (norms[j] + self._how.ridge) if lowers else 0.0]))
 
 
 def _finite(gradients: Gradients) -> tuple[Gradients, FloatArray]:
@@ -173,7 +144,7 @@ class _Selected:
         return column, float(coefficients[k] @ (self._target @ features[k]))
 
 
-def _scores(how: Pursuit, gain: FloatArray, correlation: FloatArray, norms: FloatArray) -> FloatArray:
+def scores_of(how: Pursuit, gain: FloatArray, correlation: FloatArray, norms: FloatArray) -> FloatArray:
     """Higher is better; distances are compared through ‖g_j - r‖² = ‖g_j‖² - 2⟨g_j, r⟩ + const."""
     return gain if how.score == "correlation" else correlation - norms / 2
 

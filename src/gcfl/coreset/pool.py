@@ -30,10 +30,6 @@ class Pool:
     def classes(self) -> int:
         return int(self.probabilities.shape[1])
 
-    def own_probability(self) -> Tensor:
-        """(n,) p_y, of each sample's own label."""
-        return self.probabilities.gather(1, self.labels[:, None])[:, 0]
-
     def own_label(self) -> Gradients:
         """g_j = (p_y - 1)·[h_j, 1]: of the weights that feed the sample's own label."""
         return own_label(self.features, self.probabilities, self.labels, self.bias)
