@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,9 +42,7 @@ def describe(experiment: Experiment, out: Path, console: Console, given: Given |
     for name in _PICTURES:  # those of a look before this one would pass for today's
         (out / name).unlink(missing_ok=True)
     files = [out / "clients.png"]
-    # Names of classes and clients are text, never formulas, in whatever script.
-    with matplotlib.rc_context({"text.parse_math": False}), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*[Gg]lyph.*missing")
+    with _names_as_they_are():
         _heatmap(held, federation, "samples", f"Samples of each class at each client: {source.name}", files[0])
         if federation.truth is not None:
             files.append(out / "noise.png")
@@ -51,6 +51,22 @@ def describe(experiment: Experiment, out: Path, console: Console, given: Given |
             files.append(out / "samples.png")
             _contact_sheet(experiment, source, federation, files[-1])
     return files
+
+
+def draw_clients(experiment: Experiment, path: Path) -> Path:
+    """The class-by-client heatmap alone."""
+    source, federation = federate(experiment, Given())
+    with _names_as_they_are():
+        _heatmap(_held(source, federation), federation, "samples", f"Samples of each class at each client: {source.name}", path)
+    return path
+
+
+@contextmanager
+def _names_as_they_are() -> Iterator[None]:
+    """Names of classes and clients are text, never formulas, in whatever script."""
+    with matplotlib.rc_context({"text.parse_math": False}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*[Gg]lyph.*missing")
+        yield
 
 
 @dataclass(frozen=True)

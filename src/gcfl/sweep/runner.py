@@ -1,0 +1,133 @@
+"""Runs side by side, a process each: what is finished is skipped, what is broken is resumed, what fails is told and left.
+
+A run's process dies with the sweep that started it, whatever ends that; the run folder is then whole, and the next sweep
+goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+from gcfl import api
+from gcfl.errors import GcflError, Interrupted, one_line
+from gcfl.files import owner
+from gcfl.sweep.plan import Cell
+
+_PARENT_DEATH = 1  # PR_SET_PDEATHSIG
+_IN_USE_SECONDS = 15.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A cell's run folder, or why there is none."""
+
+    cell: Cell
+    folder: Path | None
+    problem: str | None = None
+    was_finished: bool = False
+
+
+OnOutcome = Callable[[Outcome], None]
+
+
+def run_cells(cells: Sequence[Cell], out: Path, jobs: int, on_outcome: OnOutcome) -> list[Outcome]:
+    """The outcome of every cell, in their order. Ctrl-C ends the runs that are going on, and nothing of them is lost."""
+    outcomes: dict[int, Outcome] = {}
+
+    def settle(place: int, outcome: Outcome) -> None:
+        outcomes[place] = outcome
+        on_outcome(outcome)
+
+    waiting = []
+    for place, cell in enumerate(cells):
+        folder = finished_folder(cell, out)
+        if folder is None:
+            waiting.append(place)
+        else:
+            settle(place, Outcome(cell, folder, was_finished=True))
+    if waiting and any(cells[place].settings.get("data.source", "digits") in ("digits", "blobs") for place in waiting):
+        import sklearn.datasets  # noqa: F401  (once here, not once in every process)
+    forks = "fork" in multiprocessing.get_all_start_methods()
+    context: Any = multiprocessing.get_context("fork" if forks else "spawn")
+    going: dict[Any, tuple[int, Any]] = {}
+    try:
+        while waiting or going:
+            while waiting and len(going) < jobs:
+                place = waiting.pop(0)
+                ours, theirs = context.Pipe(duplex=False)
+                process = context.Process(target=_work, args=(theirs, cells[place], str(out), os.getpid()))
+                process.start()
+                theirs.close()
+                going[ours] = (place, process)
+            for connection in wait(list(going)):
+                place, process = going.pop(connection)
+                settle(place, _outcome(cells[place], connection, process))
+    except KeyboardInterrupt:
+        for _, process in going.values():
+            process.kill()
+        raise Interrupted("stopped; what was finished is kept, and the same command goes on from there") from None
+    return [outcomes[place] for place in range(len(cells))]
+
+
+def finished_folder(cell: Cell, out: Path) -> Path | None:
+    """Where the cell's finished run lies, if that can be told without reading any data."""
+    folder = out / cell.experiment().folder_name()
+    return folder if (folder / "summary.json").exists() else None
+
+
+def _outcome(cell: Cell, connection: Any, process: Any) -> Outcome:
+    try:
+        kind, text = connection.recv_bytes().decode().split("\n", 1)
+    except (EOFError, OSError):
+        process.join()
+        return Outcome(cell, None, f"its process died (exit code {process.exitcode}): out of memory, or killed")
+    finally:
+        connection.close()
+    process.join()
+    return Outcome(cell, Path(text)) if kind == "done" else Outcome(cell, None, text)
+
+
+def _work(connection: Connection, cell: Cell, out: str, parent: int) -> None:
+    """A process's life: one run."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the sweep's to handle
+    _die_with(parent)
+    logging.getLogger("gcfl").setLevel(logging.ERROR)  # the same warning from many runs at once helps nobody
+    try:
+        answer = f"done\n{_run(cell, Path(out))}"
+    except (GcflError, OSError, MemoryError) as error:
+        answer = f"failed\n{error or 'out of memory'}"
+    except Exception as error:
+        answer = f"failed\n{one_line(error)}"
+    connection.send_bytes(answer.encode())
+    connection.close()
+
+
+def _run(cell: Cell, out: Path) -> Path:
+    """The run; where another process is about to end in its folder, after that."""
+    from gcfl.prepare import Given
+
+    experiment = cell.experiment()
+    folder = out / experiment.folder_name()
+    deadline = time.monotonic() + _IN_USE_SECONDS
+    while folder.exists() and owner(folder) is not None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return api.execute(experiment, Given(), out).folder
+
+
+def _die_with(parent: int) -> None:
+    """Where the system can: this process is killed when the sweep's ends."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PARENT_DEATH, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
