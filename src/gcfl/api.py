@@ -74,7 +74,7 @@ class Result:
         says otherwise."""
         if not self.curve:
             raise RunError(f"{self.folder} has no evaluated round yet")
-        return float(kept(self.rounds, self.config["server"]["keep"])["accuracy"])
+        return float(kept(self.rounds, _kept_how(self.config["server"]))["accuracy"])
 
     @property
     def curve(self) -> list[float]:
@@ -208,6 +208,11 @@ def load(folder: str | os.PathLike[str], model: ModelGiven | None = None) -> Res
     return Result(Path(folder), model)
 
 
+def _kept_how(server: Mapping[str, Any]) -> str:
+    """Which round's model a run leaves; one that is fine-tuned at the end is scored in the last round."""
+    return "last" if server["fine_tune"] == "end" else str(server["keep"])
+
+
 def how_to_continue(folder: Path, given: Mapping[Any, str] | None) -> str:
     """The command, or, for a run on things from Python, the call that has to be made again."""
     from_python = [name for name in given or () if name != "files"]
@@ -266,7 +271,7 @@ def _train(prepared: Prepared, folder: RunFolder, on_start: OnStart | None, on_r
             experiment.engine.checkpoint_every,
             on_round or (lambda _: None),
             lambda state: folder.finish(
-                *parcel(prepared, rounds.final(state)), summarise(folder.records(), experiment.server.keep)
+                *parcel(prepared, rounds.final(state)), summarise(folder.records(), _kept_how(experiment.server.model_dump()))
             ),
         )
     finally:

@@ -60,8 +60,8 @@ class Experiment(Options):
     local: SerializeAsAny[LocalRule]
     server: SerializeAsAny[ServerRule]
     engine: EngineOptions = EngineOptions()
-    given: dict[Literal["data", "model", "files"], str] = Field(default={})
-    """digests of what came from Python (data, model) or from one's own files"""
+    given: dict[Literal["data", "model", "parts", "files"], str] = Field(default={})
+    """digests of what came from Python (data, model, parts of methods) or from one's own files"""
 
     def resolved(self) -> dict[str, Any]:
         """All settings as plain values, without those that are unset."""

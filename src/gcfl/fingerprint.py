@@ -45,6 +45,17 @@ def architecture(module: nn.Module) -> str:
     return sha.hexdigest()[:16]
 
 
+def code_of(classes: list[type]) -> str:
+    """A hash of the code of classes that are not gcfl's own."""
+    sha = hashlib.sha256()
+    for kind in classes:
+        for base in kind.__mro__:
+            if base.__module__.partition(".")[0] not in ("gcfl", "pydantic", "builtins", "abc", "typing"):
+                for name, code in _functions(base):
+                    sha.update(f"{base.__qualname__}.{name}{_facts(code)}".encode())
+    return sha.hexdigest()[:16]
+
+
 def _functions(kind: type) -> Iterator[tuple[str, CodeType]]:
     """The code of a class's own functions, whatever they are wrapped in."""
     for name, member in sorted(vars(kind).items()):

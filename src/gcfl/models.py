@@ -42,8 +42,10 @@ class ModelOptions(Options):
     """BatchNorm statistics: averaged like weights, or kept as the initial model has them"""
 
 
-def logistic(shape: tuple[int, ...], classes: int, _: ModelOptions) -> nn.Module:
+def logistic(shape: tuple[int, ...], classes: int, options: ModelOptions) -> nn.Module:
     """One linear layer on the flattened input."""
+    if options.projection is not None:
+        raise ConfigError("model.projection has no effect with logistic: it has no layer before the last")
     return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), classes))
 
 

@@ -20,7 +20,7 @@ from gcfl.data import Federation, Source
 from gcfl.engine import ClientSide, InProcess, Observer, Rounds, Transport, Vectorised, Workers, vectorised
 from gcfl.errors import ConfigError, ModelError, one_line
 from gcfl.experiment import Experiment
-from gcfl.fingerprint import fingerprint
+from gcfl.fingerprint import code_of, fingerprint
 from gcfl.methods import Method, Setting
 from gcfl.network import Network
 from gcfl.options import resolve_size
@@ -103,10 +103,12 @@ def prepare(experiment: Experiment, given: Given) -> Prepared:
     """Read, cut, deal, flip, build the network, and check that they fit together."""
     _check_device(experiment.engine.device)
     source, federation = federate(experiment, given)
-    cohort = resolve_size(experiment.cohort, len(federation.clients))
-    if cohort > len(federation.clients):
-        raise ConfigError(f"cohort is {cohort}, but there are only {len(federation.clients)} clients (data.clients)")
     method = experiment.assembled()
+    cohort = resolve_size(experiment.cohort, len(federation.clients))
+    if cohort > len(federation.clients) and not method.pooled:
+        raise ConfigError(f"cohort is {cohort}, but there are only {len(federation.clients)} clients (data.clients)")
+    if method.server.takes_part and method.local.stateful:
+        raise ConfigError(f"server.takes_part cannot be had with {experiment.method}: the server would need a memory of its own")
     if experiment.train.augment != "none" and source.x.ndim != 4:
         raise ConfigError(
             f"train.augment is for images (n, channels, height, width), not for samples of shape {source.x.shape[1:]}"
@@ -127,8 +129,10 @@ def prepare(experiment: Experiment, given: Given) -> Prepared:
             raise ConfigError("model.name 'given' means a module from Python: pass model=... to gcfl.run")
         module = models.make(tuple(source.x.shape[1:]), len(federation.classes), experiment.model, experiment.seed)
     digests |= {} if given.model is None else {"model": fingerprint(module)}
+    if own_parts := [type(part) for part in method.parts.values() if type(part).__module__.partition(".")[0] != "gcfl"]:
+        digests["parts"] = code_of(own_parts)
     if experiment.given and experiment.given != digests:
-        changed = [name for name in ("data", "model", "files") if experiment.given.get(name) != digests.get(name)]
+        changed = [name for name in ("data", "model", "parts", "files") if experiment.given.get(name) != digests.get(name)]
         raise ConfigError(f"this run was made with other {' and '.join(changed)} than what is there now")
     network = Network(
         module,
@@ -141,7 +145,7 @@ def prepare(experiment: Experiment, given: Given) -> Prepared:
     )
     setting = Setting(network, experiment.seed, experiment.rounds, experiment.train)
     if experiment.engine.vectorised:
-        _check_vectorised(experiment, setting)
+        _check_vectorised(experiment, setting, federation.clients.x)
     return Prepared(_settled(experiment, source, given, digests), federation, method, setting, held_out)
 
 
@@ -151,8 +155,8 @@ def federate(experiment: Experiment, given: Given) -> tuple[Source, Federation]:
     return source, data.build(source, experiment.data, experiment.seed)
 
 
-def _check_vectorised(experiment: Experiment, setting: Setting) -> None:
-    vectorised.check(setting)
+def _check_vectorised(experiment: Experiment, setting: Setting, x: torch.Tensor) -> None:
+    vectorised.check(setting, x)
     if experiment.train.augment != "none":
         raise ConfigError("train.augment cannot be had with engine.vectorised")
     if experiment.engine.workers > 1:

@@ -52,6 +52,16 @@ def full() -> list[str]:
 ENTRIES = [*WORDS, "skyline+random", "centralised+skyline", "gcfl+finetune+warmstart", "local-only+gcfl", "centralised+gcfl"]
 IN_TEST = sorted({*ENTRIES, *pairwise()})
 REST = sorted(set(full()) - set(IN_TEST))
+# Options that change what is remembered, sent or judged, each with a method that has them.
+VARIANTS = {
+    "fedavg/takes-part": {"server": {"takes_part": True}},
+    "gcfl/judged": {"server": {"hold_out": 0.3, "keep": "best", "patience": 2}},
+    "fedavg/tuned": {"server": {"fine_tune": "each", "warm_start": 1, "weighting": "examples"}},
+    "gcfl/weighted": {"coreset": {"weighted": True, "score": "distance"}},
+    "moon/projection": {"model": {"projection": 5}},
+    "scaffold/fixed-steps": {"train": {"steps": 3, "clip": 1.0, "loss": "gce"}},
+}
+IN_TEST += VARIANTS
 every_method = pytest.mark.parametrize(
     "method", [*IN_TEST, *(pytest.param(name, marks=pytest.mark.slow) for name in REST)], ids=str
 )
@@ -59,8 +69,8 @@ every_method = pytest.mark.parametrize(
 
 def settings(method: str) -> dict:
     """Partial participation, a selection every other round, a checkpoint every other round."""
-    return tiny(
-        method=method,
+    changed = tiny(
+        method=method.partition("/")[0],
         cohort=3,
         rounds=5,
         data={"samples": 200, "validation": 60, "test": 30},
@@ -68,6 +78,10 @@ def settings(method: str) -> dict:
         engine={"checkpoint_every": 2},
         server={"fine_tune_epochs": 1},
     )
+    changed["coreset"]["allow_single"] = True
+    for section, values in VARIANTS.get(method, {}).items():
+        changed[section] = {**changed.get(section, {}), **values}
+    return changed
 
 
 def test_pairs_are_covered():
@@ -156,7 +170,7 @@ def test_everything_that_travels_survives_the_codec(method, tmp_path):
 @every_method
 def test_a_client_that_fails_and_one_that_comes_late(method, tmp_path, monkeypatch):
     """Client 1 fails in two rounds, and client 4 is away for the first three; the rest goes on, and both come back."""
-    if not parse(method).server.uses_clients or parse(method).pooled:
+    if not parse(method.partition("/")[0]).server.uses_clients or parse(method.partition("/")[0]).pooled:
         pytest.skip("no clients to fail")
     work, draw = ClientSide.work, Rounds.draw
 
@@ -190,14 +204,20 @@ def test_an_empty_class(method, tmp_path):
     owners.write_text("\n".join(["a"] * 25 + ["b"] * 25 + ["a"] * 25 + ["b"] * 25 + ["c"] * 20))
     source = Source("shapes", x, y, (0, 1, 2, 3), validation=(held, server), test=(held, server))
     data = {"partition": "given", "owners": str(owners), "noise": 0.0, "min_size": 5}
-    own = {"method": method, "cohort": 1.0, "rounds": 3, "coreset": {"every": 2, "budget": 0.3}, "train": {"lr": 0.05}}
-    if parse(method).clean_only:
+    own = {
+        "method": method.partition("/")[0],
+        "cohort": 1.0,
+        "rounds": 3,
+        "coreset": {"every": 2, "budget": 0.3},
+        "train": {"lr": 0.05},
+    }
+    if parse(method.partition("/")[0]).clean_only:
         data["noise"] = 0.1
     result = gcfl.run(
         data=source, model="logistic", out=tmp_path, **own, **{f"data_{k}": v for k, v in {}.items()}, **_nested(data)
     )
     assert result.finished
-    assert len(result.clients) == (1 if parse(method).pooled else 3)
+    assert len(result.clients) == (1 if parse(method.partition("/")[0]).pooled else 3)
     assert all(np.isfinite(record["train_loss"]) for record in result.rounds if record["train_loss"] is not None)
 
 

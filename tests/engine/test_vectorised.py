@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-import gcfl
+import gcfl.data
+import gcfl.methods.plain
 from gcfl import rng
 from gcfl.engine import ClientSide, InProcess, Vectorised
-from gcfl.errors import ConfigError, ModelError
+from gcfl.errors import ConfigError, ModelError, RunError
 from gcfl.methods import WORDS, TrainOptions
 from gcfl.methods.batched import schedule
 from gcfl.methods.replies import Replies, Stacked
@@ -214,9 +215,29 @@ class Normed(nn.Module):
         return self.out(self.body(x))
 
 
-@pytest.mark.parametrize("layer", [nn.BatchNorm1d(8), nn.Dropout(0.5)], ids=str)
+class Centred(nn.Module):
+    def forward(self, x):
+        return x - x.mean(0)
+
+
+class Counting(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("n", torch.zeros(1))
+
+    def forward(self, x):
+        self.n += 1
+        return x
+
+
+class Branching(nn.Module):
+    def forward(self, x):
+        return x if x.sum() > 0 else -x
+
+
+@pytest.mark.parametrize("layer", [nn.BatchNorm1d(8), nn.Dropout(0.5), Centred(), Counting(), Branching(), nn.RReLU()], ids=str)
 def test_layers_that_mix_samples_or_draw_are_refused(layer, tmp_path):
-    with pytest.raises(ModelError, match=r"cannot train the layer 'body\.2'"):
+    with pytest.raises(ModelError, match=r"engine\.vectorised cannot train this model"):
         gcfl.run("fedavg", "digits", lambda: Normed(layer), out=tmp_path, **{"engine.vectorised": True})
 
 
@@ -229,3 +250,64 @@ def test_what_does_not_go_together_is_refused(tmp_path):
         run(tmp_path, engine={"vectorised": True}, train={"augment": "crop"})
     with pytest.raises(ConfigError, match="in one process"):
         run(tmp_path, engine={"vectorised": True, "workers": 2})
+
+
+def test_a_clients_bad_sample_is_its_own():
+    """A short batch is filled up with samples of the same client, never with somebody else's."""
+    draw = np.random.default_rng(0)
+    x, y = draw.normal(size=(120, 4)).astype(np.float32), np.arange(120) % 3
+    source = gcfl.data.Source("own", x, y, (0, 1, 2))
+    sizes = {"clients": 6, "samples": None, "validation": 20, "test": 20, "min_size": 3, "alpha": 0.3, "normalise": False}
+    plain = prepared(Given(source=source), method="fedavg", data=sizes)
+    largest = int(plain.federation.clients.partition.sizes.argmax())
+    x[plain.federation.clients.source_rows[largest]] = 3e38
+    left = []
+    for kind in (InProcess, Vectorised):
+        ready = prepared(Given(source=source), method="fedavg", data=sizes, train={"batch": 16})
+        loop = ready.rounds(kind(ClientSide(ready.setting, ready.method, ready.federation.clients)))
+        left.append(list(loop.play(loop.begin()).record.left_out))
+    assert left == [[str(largest)]] * 2
+
+
+class Pushed(gcfl.methods.plain.Plain):
+    """A rule that tells only some clients something."""
+
+    name = "pushed"
+    odd: bool = False
+
+    def announce(self, state, view):
+        return {client: {"push": torch.tensor(0.1 * client)} for client in view.clients if client % 2 == self.odd}
+
+    def begin(self, model, told, remembered):
+        return told
+
+    def correct(self, gradient, params, fixed):
+        return {name: slope + fixed.get("push", 0.0) for name, slope in gradient.items()}
+
+
+@pytest.mark.parametrize("odd", [False, True])
+def test_clients_that_are_told_different_things(odd, monkeypatch):
+    monkeypatch.setitem(WORDS, "pushed", type(WORDS["fedprox"])("", local=Pushed))
+    close(*ends(2, method="pushed", local={"odd": odd}, train={"batch": 8}))
+
+
+def test_a_round_without_any_selection_is_an_error(monkeypatch):
+    monkeypatch.setattr("gcfl.methods.random.Random.pick", lambda *_: 1 / 0)
+    ready = prepared(method="random")
+    loop = ready.rounds(Vectorised(ClientSide(ready.setting, ready.method, ready.federation.clients)))
+    with pytest.raises(RunError, match="no client gave a valid update"):
+        loop.play(loop.begin())
+
+
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(1.0))
+        self.out = nn.Linear(64, 10)
+
+    def forward(self, x):
+        return self.out(self.scale * x.flatten(1))
+
+
+def test_parameters_without_dimensions_are_clipped_too():
+    close(*ends(2, Given(model=Scaled), method="fedavg", train={"clip": 0.5, "batch": 8}))

@@ -23,7 +23,8 @@ from gcfl.methods.parts import TrainOptions
 from gcfl.methods.proximal import Proximal
 from gcfl.methods.replies import Replies
 from gcfl.methods.training import clipped
-from gcfl.types import Update
+from gcfl.prepare import Given
+from gcfl.types import Broadcast, Update
 from helpers import equal_trees, prepared, run, same_bits, tiny
 
 PLAIN_SGD = {"momentum": 0.0, "weight_decay": 0.0, "schedule": "constant", "lr": 0.1}
@@ -266,10 +267,10 @@ def test_what_methods_cost():
     head = (ready.setting.network.width + 1) * 10
     for number, record in enumerate(gcfl_records):
         extra = record.bytes["down"].get("select", 0)
-        # Exactly the last layer (10 classes, features and bias), and which classes there are.
+        # Exactly the last layer: 10 classes, features and bias.
         assert (extra > 0) == (number % 3 == 0)
         if extra:
-            assert 5 * head * 4 <= extra <= 5 * (head * 4 + 10 * 8)
+            assert extra == 5 * head * 4
     _, _, _, moon = played(2, method="moon")
     assert moon[0].samples["forward"] == moon[0].samples["backward"]
     assert moon[1].samples["forward"] == 3 * moon[1].samples["backward"]
@@ -299,7 +300,7 @@ def test_server_momentum_by_hand():
 
 def test_server_adam_by_hand():
     rule = ServerAdam(rate=0.1, beta1=0.5, beta2=0.75, tau=0.01)
-    theta, m, v = np.array([1.0, 2.0]), np.zeros(2), np.zeros(2)
+    theta, m, v = np.array([1.0, 2.0]), np.zeros(2), np.full(2, 0.01**2)
     for delta in (np.array([0.1, 0.2]), np.array([0.3, -0.1])):
         m, v = 0.5 * m + 0.5 * delta, 0.75 * v + 0.25 * delta**2
         theta = theta + 0.1 * m / (np.sqrt(v) + 0.01)
@@ -318,7 +319,9 @@ def test_the_server_as_one_more_client():
     answers = transport.exchange({client: broadcast(states[0]) for client in range(5)})
     from gcfl.methods.own import own_update
 
-    own = own_update(ServerView(ready.setting, 0, states[0].model, ready.federation.validation, tuple(range(5))))
+    own = own_update(
+        ServerView(ready.setting, 0, states[0].model, ready.federation.validation, tuple(range(5))), ready.method.local
+    )
     assert own.examples == len(ready.federation.validation)
     for name in ready.setting.network.trained:
         mean = torch.stack([*(answers[client].delta[name] for client in range(5)), own.delta[name]]).mean(0)
@@ -327,8 +330,6 @@ def test_the_server_as_one_more_client():
 
 
 def broadcast(state):
-    from gcfl.types import Broadcast
-
     return Broadcast(state.round, state.model, {})
 
 
@@ -389,6 +390,64 @@ def test_judging_needs_something_to_judge_by(tmp_path, options):
         run(tmp_path, server=options)
 
 
+@pytest.mark.parametrize("server", [{"patience": 1}, {"keep": "best"}])
+def test_fine_tuning_at_the_end_is_of_the_model_that_is_kept(tmp_path, server):
+    settings = {"method": "fedavg", "train": {"lr": 0.3, "epochs": 5}, "rounds": 12}
+    judged = {"hold_out": 0.5, **server}
+    plain = run(tmp_path, **settings, server=judged)
+    tuned = run(tmp_path, **settings, server={**judged, "fine_tune": "end", "fine_tune_epochs": 20, "fine_tune_lr": 0.01})
+    assert len(tuned.rounds) == len(plain.rounds)
+    assert (plain.folder / "model.safetensors").read_bytes() != (tuned.folder / "model.safetensors").read_bytes()
+    test = prepared(**settings).federation.test
+    for result in (plain, tuned):
+        assert (result.predict(test.x.numpy()) == test.y.numpy()).mean() == pytest.approx(result.accuracy)
+
+
+def test_the_server_trains_as_long_as_it_is_told(tmp_path):
+    short, long = (played(1, method="server-only", train={"batch": 10, "steps": steps})[3] for steps in (5, 50))
+    assert (short[0].steps, long[0].steps) == (5, 50)
+    records = played(1, method="fedavg", train={"batch": 10, "steps": 50}, server={"takes_part": True})[3]
+    assert records[0].steps == 6 * 50
+
+
+def test_kept_statistics_stay_whatever_trains():
+    class Normed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.BatchNorm1d(8), nn.ReLU())
+            self.out = nn.Linear(8, 10)
+
+        def forward(self, x):
+            return self.out(self.body(x))
+
+    for changes in ({"server": {"warm_start": 1}}, {"server": {"fine_tune": "each"}}, {"method": "moon"}, {"method": "local-only"}):
+        model = {"name": "given", "buffers": "keep"}
+        ready = prepared(Given(model=Normed), **{"method": "fedavg", "model": model, **changes})
+        transport = InProcess(ClientSide(ready.setting, ready.method, ready.federation.clients))
+        loop = ready.rounds(transport)
+        step = loop.play(loop.begin())
+        transport.commit(step.accepted)
+        assert step.state.model["body.2.running_mean"].abs().max() == 0
+        for client in range(5):
+            assert all(t.abs().max() == 0 for n, t in transport.of(client).get("local", {}).items() if n.endswith("running_mean"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"method": "scaffold", "server": {"takes_part": True}}, "a memory of its own"),
+        ({"method": "local-only", "server": {"rate": 0.5}}, "no effect with local-only"),
+        ({"method": "server-only", "server": {"takes_part": True}}, "no effect with server-only"),
+        ({"train": {"loss": "gce", "smoothing": 0.1}}, "no effect with the loss 'gce'"),
+        ({"model": {"name": "logistic", "projection": 4}}, "no effect with logistic"),
+        ({"train": {"momentum": 1.5}}, r"momentum must be in \[0, 1\)"),
+    ],
+)
+def test_settings_without_effect_are_refused(tmp_path, changes, message):
+    with pytest.raises(ConfigError, match=message):
+        run(tmp_path, **changes)
+
+
 # ---- reference points
 
 
@@ -411,9 +470,17 @@ def test_local_only_never_mixes():
         logits = network.outputs(local, test.x).logits
         scores.append(float((logits.argmax(1) == test.y).double().mean()))
     assert records[-1].accuracy == pytest.approx(np.mean(scores))
-    # A client's model is what it would be if it were alone in the world.
-    alone = played(4, method="local-only", cohort=1.0)[1]
-    assert equal_trees(alone.of(2)["local"], transport.of(2)["local"])
+    assert records[-1].bytes == {"down": {}, "up": {}}
+    # Whoever comes late starts where everybody started, not at what others have learnt.
+    ready, some, states, _ = played(4, method="local-only", cohort=2)
+    assert equal_trees(states[0].model, states[3].model)
+    first = next(t for t in range(1, 4) if set(ready.rounds(some).draw(t)) - set(ready.rounds(some).draw(0)))
+    client = (set(ready.rounds(some).draw(first)) - set(ready.rounds(some).draw(0))).pop()
+    fresh = InProcess(ClientSide(ready.setting, ready.method, ready.federation.clients))
+    expected = fresh.exchange({client: Broadcast(first, states[0].model, {})})[client].delta
+    again = played(first + 1, method="local-only", cohort=2)[1].of(client)["local"]
+    for name, delta in expected.items():
+        assert torch.allclose(again[name], states[0].model[name] + delta, atol=1e-6)
 
 
 def test_skyline_at_the_same_budget():
@@ -421,6 +488,8 @@ def test_skyline_at_the_same_budget():
     sky = prepared(method="skyline+random", coreset={"budget": 0.1})
     from gcfl.methods.parts import ClientView
 
+    pooled = prepared(method="centralised+skyline+random", coreset={"budget": 0.1}).federation.clients.shard(0)
+    assert pooled.whole == 180
     for client in range(5):
         sizes = []
         for ready in (full, sky):

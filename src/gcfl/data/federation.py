@@ -81,7 +81,8 @@ class Federation:
         """The same samples in the hands of one client: what centralised training sees."""
         order = self.clients.partition.order
         together = Partition(order, np.array([0, len(order)]))
-        return replace(self, clients=replace(self.clients, partition=together, names=None, whole=None))
+        whole = None if self.clients.whole is None else np.array([self.clients.whole.sum()])
+        return replace(self, clients=replace(self.clients, partition=together, names=None, whole=whole))
 
 
 def build(source: Source, options: DataOptions, seed: int) -> Federation:

@@ -53,8 +53,10 @@ def mean_loss(replies: Replies) -> float | None:
     return float(losses.mean()) if len(losses) else None
 
 
-def traffic(broadcasts: Mapping[int, Broadcast], replies: Replies) -> dict[str, dict[str, int]]:
+def traffic(broadcasts: Mapping[int, Broadcast], replies: Replies, shares: bool = True) -> dict[str, dict[str, int]]:
     """Bytes by direction and payload name, summed over clients. What many clients are told alike is measured once."""
+    if not shares:
+        return {"down": {}, "up": {}}
     down: Counter[str] = Counter()
     up: Counter[str] = Counter()
     messages = {id(broadcast): broadcast for broadcast in broadcasts.values()}

@@ -37,16 +37,15 @@ class ClientSide:
 def answer(setting: Setting, method: Method, client: int, shard: Shard, broadcast: Broadcast, remembered: Groups) -> Reply:
     """Select if asked to, train on the coreset, return delta = local - global."""
     network = setting.network
-    model = _on(network.device, broadcast.model)
-    view = ClientView(setting, broadcast.round, client, model, shard, Meter())
+    model, rule = _on(network.device, broadcast.model), method.local
+    told, kept = (_on(network.device, group.get("local", {})) for group in (broadcast.payload, remembered))
+    view = ClientView(setting, broadcast.round, client, rule.start(model, kept), shard, Meter())
     clock = _Clock()
     selection = method.select.select(view, broadcast.payload.get("select"), remembered.get("select", {}))
     clock.lap("select")
-    rule = method.local
-    told, kept = (_on(network.device, group.get("local", {})) for group in (broadcast.payload, remembered))
     fixed = rule.begin(model, told, kept)
     lr = learning_rate(setting.train, broadcast.round, setting.rounds)
-    trained = train(view, selection.coreset, rule, fixed, method.select.weighted, lr, rule.start(model, kept))
+    trained = train(view, selection.coreset, rule, fixed, method.select.weighted, lr)
     tells, remembers = (_on(torch.device("cpu"), tree) for tree in rule.finish(trained.model, fixed, trained.steps, lr))
     delta = {name: (trained.model[name] - model[name]).cpu() for name in network.sent}
     clock.lap("train")

@@ -92,13 +92,17 @@ class Rounds:
         for client, reason in left_out.items():
             log.warning("round %d: client %d is left out: %s", state.round, client, reason)
         with times.of("train"):
-            heard = replies.plus(SERVER, own_update(view)) if server.takes_part and view.clients else replies
+            heard = replies.plus(SERVER, own_update(view, self.method.local)) if server.takes_part and view.clients else replies
         with times.of("aggregate" if view.clients else "train"):
             parts, model = self._merge(state, view, replies, heard)
         with times.of("train"):
-            model = tuned(view, server, model)
-        self._check(view, model)
-        after, validation_loss = self._judge(State(state.round + 1, model, parts))
+            model = tuned(view, server, model, "each")
+        with times.of("evaluate"):
+            after, validation_loss = self._judge(State(state.round + 1, model, parts))
+        if self.over(after) and server.fine_tune == "end":
+            with times.of("train"):
+                after = self._ended(after, tuned(view, server, self.final(after), "end"))
+        self._check(view, after.model)
         with times.of("evaluate"):
             scores = self._evaluate(after, view, replies)
         # Left out or not, an answer cost.
@@ -128,7 +132,7 @@ class Rounds:
                 "backward": view.meter.backward + total(received, "backward"),
             },
             steps=view.meter.steps + total(received, "steps"),
-            bytes=traffic(broadcasts, received),
+            bytes=traffic(broadcasts, received, server.shares),
             coreset=coreset,
             time=times.with_clients(received),
         )
@@ -145,6 +149,11 @@ class Rounds:
         best = state.parts.get(BEST, {})
         kept = {name.removeprefix("model."): tensor for name, tensor in best.items() if name.startswith("model.")}
         return kept or state.model
+
+    def _ended(self, after: State, model: Tree) -> State:
+        """With another final model than that of any round."""
+        best = {name: tensor for name, tensor in after.parts.get(BEST, {}).items() if not name.startswith("model.")}
+        return replace(after, model=model, parts={**after.parts, BEST: best} if best else after.parts)
 
     def _accept(self, view: ServerView, answers: Answers) -> tuple[Replies, dict[int, str]]:
         if isinstance(answers, Stacked):

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import nn
 
+from gcfl import rng
 from gcfl.engine.client import ClientSide
 from gcfl.engine.together import Later, Together, View
 from gcfl.engine.transport import ClientMemory
@@ -28,17 +28,33 @@ from gcfl.methods.training import learning_rate
 from gcfl.types import Broadcast, Coreset, Failure, Groups, IntArray, Tree
 
 _STACK_NUMBERS = 1 << 25  # so many numbers of inputs and weights in one stack, about 128 MB
-_REFUSED = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd, nn.RNNBase, nn.MultiheadAttention)
 
 
-def check(setting: Setting) -> None:
-    """Refuse layers whose result for one sample depends on the others, or on chance."""
-    for name, part in setting.network.module.named_modules():
-        if isinstance(part, _REFUSED):
-            raise ModelError(
-                f"engine.vectorised cannot train the layer {name!r} ({type(part).__name__}), which mixes samples or draws at "
-                "random; leave it out, or run with engine.vectorised = false"
-            )
+def check(setting: Setting, x: torch.Tensor) -> None:
+    """Refuse models whose result for one sample depends on the others of its batch or on chance, or that cannot be stacked."""
+    network = setting.network
+    batch = network.prepare(x[torch.arange(3) % len(x)]).clone()
+    batch[1:] += torch.arange(1, 3, device=batch.device, dtype=batch.dtype).reshape(-1, *(1,) * (batch.ndim - 1))
+    tree = network.tree()
+    before = {name: tensor.clone() for name, tensor in tree.items()}
+    stack = {name: torch.stack([tensor, tensor]) for name, tensor in tree.items() if name in network.trained}
+    rest = {name: tensor for name, tensor in tree.items() if name not in stack}
+
+    def logits(params: Tree, samples: torch.Tensor) -> torch.Tensor:
+        return network({**params, **rest}, samples, training=True).logits
+
+    try:
+        with rng.isolated(0, "vectorised"):
+            alone = [logits({name: tree[name] for name in stack}, batch[[0, other]])[0] for other in (1, 2)]
+            many = torch.vmap(logits)(stack, torch.stack([batch[[0, 1]], batch[[0, 2]]]))
+    except Exception as error:  # whatever a module raises under vmap
+        raise ModelError(f"engine.vectorised cannot train this model ({one_line(error)[:200]}); run it without") from error
+    mixes = not torch.allclose(alone[0], alone[1]) or not torch.allclose(many[:, 0], torch.stack(alone), atol=1e-5)
+    if mixes or any(not torch.equal(tensor, before[name]) for name, tensor in tree.items()):
+        raise ModelError(
+            "engine.vectorised cannot train this model: what it makes of a sample depends on the rest of the batch, on chance "
+            "or on what it saw before (BatchNorm, Dropout, counters); run it without"
+        )
 
 
 @dataclass(frozen=True)
@@ -56,7 +72,7 @@ class Vectorised(ClientMemory):
 
     def __init__(self, side: ClientSide) -> None:
         super().__init__()
-        check(side.setting)
+        check(side.setting, side.data.x)
         self._side = side
 
     def exchange(self, broadcasts: Mapping[int, Broadcast]) -> Stacked:
@@ -67,7 +83,7 @@ class Vectorised(ClientMemory):
         clock = _Clock()
         chosen, failures = self._select(clients, broadcasts, model)
         select_cost = clock.lap(len(clients))
-        trained = [self._train(stack, chosen, broadcasts, model, first.round) for stack in self._stacks(chosen)]
+        trained = [self._train(stack, chosen, broadcasts, model, first.round) for stack in self._stacks(chosen, broadcasts)]
         train_cost = clock.lap(len(clients))
         return self._answer(chosen, failures, trained, model, select_cost, train_cost)
 
@@ -92,8 +108,10 @@ class Vectorised(ClientMemory):
                 if kept is not None:
                     chosen[client] = _Chosen(kept.coreset, kept.tells, kept.remembers, 0)
                     continue
-            shared = together if client in asked else None
-            view = View(self._side.setting, broadcast.round, client, model, Later(data, client), Meter(), shared)
+            # One pass serves all that start from the same model.
+            start = method.local.start(model, self.of(client).get("local", {}))
+            shared = together if client in asked and start is model else None
+            view = View(self._side.setting, broadcast.round, client, start, Later(data, client), Meter(), shared)
             try:
                 selection = method.select.select(view, broadcast.payload.get("select"), self.of(client).get("select", {}))
             except Exception as error:  # a client that fails must not take the round with it
@@ -102,19 +120,23 @@ class Vectorised(ClientMemory):
             chosen[client] = _Chosen(selection.coreset, selection.tells, selection.remembers, view.meter.forward)
         return chosen, failures
 
-    def _stacks(self, chosen: Mapping[int, _Chosen]) -> list[list[int]]:
+    def _stacks(self, chosen: Mapping[int, _Chosen], broadcasts: Mapping[int, Broadcast]) -> list[list[int]]:
         """Clients of similar sizes together, those with a memory of the local rule apart from those without."""
         weights = sum(tensor.numel() for tensor in self._side.setting.network.tree().values())
-        sample = self._side.data.x[0].numel()
-        known = np.array([bool(self._states and self.of(client).get("local")) for client in chosen])
+        sample, options = self._side.data.x[0].numel(), self._side.setting.train
+        if not chosen:
+            return []
+        # Clients that remember something of the local rule, or are told something, cannot be stacked with those that do not.
+        known = np.array([2 * bool(self.of(c).get("local")) + bool(broadcasts[c].payload.get("local")) for c in chosen])
         sizes = np.array([len(one.coreset.indices) for one in chosen.values()])
         clients = np.array(list(chosen))
         stacks: list[list[int]] = []
-        for group in (np.flatnonzero(~known), np.flatnonzero(known)):
+        for group in (np.flatnonzero(known == kind) for kind in range(4)):
             rest = group[np.argsort(-sizes[group], kind="stable")]
             while len(rest):
                 longest = int(sizes[rest[0]])
-                count = max(1, _STACK_NUMBERS // (longest * sample + 4 * weights))
+                table = 4 * (options.steps or options.epochs * -(-longest // options.batch)) * min(options.batch, longest)
+                count = max(1, _STACK_NUMBERS // (longest * sample + 4 * weights + table))
                 # A stack is as long as its longest client: a new one where padding would be half of it.
                 count = min(count, int((2 * sizes[rest] >= longest).sum()))
                 stacks.append(clients[rest[:count]].tolist())
@@ -216,7 +238,7 @@ class _Clock:
 
 def _shared(trees: list[Tree]) -> tuple[Tree, bool]:
     """What all were told, and whether each was told something of its own."""
-    if all(tree is trees[0] or not tree for tree in trees):
+    if all(tree is trees[0] or not (tree or trees[0]) for tree in trees):
         return trees[0], False
     return _stacked(trees), True
 

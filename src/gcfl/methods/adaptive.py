@@ -3,7 +3,8 @@
     FedAvgM   v ← β v + Δ                                    θ ← θ + η_g v
     FedAdam   m ← β₁ m + (1 - β₁) Δ,  v ← β₂ v + (1 - β₂) Δ²    θ ← θ + η_g m / (√v + τ)
 
-No bias correction, as in "Adaptive Federated Optimization". Statistics of normalisation layers are averaged as always.
+v starts at τ², and there is no bias correction, as in "Adaptive Federated Optimization". Statistics of normalisation
+layers are averaged as always.
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ class ServerAdam(Adaptive):
 
     def server_init(self, model: Tree) -> Tree:
         floating = {name: tensor for name, tensor in model.items() if tensor.is_floating_point()}
-        return {f"{kind}.{name}": torch.zeros_like(tensor) for kind in ("speed", "square") for name, tensor in floating.items()}
+        still = {f"speed.{name}": torch.zeros_like(tensor) for name, tensor in floating.items()}
+        return still | {f"square.{name}": torch.full_like(tensor, self.tau**2) for name, tensor in floating.items()}
 
     def advance(self, state: Tree, name: str, delta: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         speed = self.beta1 * state[f"speed.{name}"] + (1 - self.beta1) * delta

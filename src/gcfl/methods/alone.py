@@ -1,6 +1,7 @@
 """Local only: every client trains a model of its own on its own samples, and nobody shares anything.
 
-The round's score is the mean of the clients' models' scores on the test set; the run's final model is their mean.
+The round's score is the mean of the scores of its clients' models on the test set; what the run leaves in the end is the
+mean of the last round's models. Every client starts from the initial model, whenever it comes.
 """
 
 from __future__ import annotations
@@ -10,10 +11,13 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from gcfl.errors import ConfigError
 from gcfl.methods.average import step
 from gcfl.methods.parts import LocalRule, ServerRule, ServerView
 from gcfl.methods.replies import Replies
-from gcfl.types import Tree
+from gcfl.types import Shard, Tree
+
+_DEFAULTS = {"rate": 1.0, "fine_tune": "never", "takes_part": False, "hold_out": 0.0}
 
 
 class Alone(LocalRule):
@@ -21,6 +25,7 @@ class Alone(LocalRule):
 
     name: ClassVar[str] = "alone"
     summary: ClassVar[str] = "every client trains its own model, nothing is shared"
+    stateful: ClassVar[bool] = True
 
     def start(self, model: Tree, remembered: Tree) -> Tree:
         return remembered or model
@@ -35,8 +40,16 @@ class Separate(ServerRule):
     name: ClassVar[str] = "separate"
     summary: ClassVar[str] = "the clients' models, judged one by one"
 
+    shares: ClassVar[bool] = False
+
+    def check(self, validation: Shard, classes: tuple[str | int, ...]) -> None:
+        idle = [name for name in ("rate", "fine_tune", "takes_part", "hold_out") if getattr(self, name) != _DEFAULTS[name]]
+        if idle:
+            raise ConfigError(f"server.{idle[0]} has no effect with local-only: the clients' models never meet")
+
     def merge(self, state: Tree, view: ServerView, replies: Replies) -> tuple[Tree, Tree]:
-        return state, step(view, replies.mean(by_examples=False), 1.0)
+        last = view.round == view.setting.rounds - 1
+        return state, step(view, replies.mean(by_examples=False), 1.0) if last else dict(view.model)
 
     def judged(self, view: ServerView, model: Tree, replies: Replies) -> Iterable[Tree]:
         return (step(view, replies[client].delta, 1.0) for client in replies)

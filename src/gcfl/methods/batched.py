@@ -76,7 +76,7 @@ def train_stack(
         active = int((steps > step).sum())
         at = torch.from_numpy(places[:active, step])
         mask = (at >= 0).to(x.dtype)
-        rows_now = at.clamp(min=0)
+        rows_now = torch.where(at >= 0, at, at[:, :1])  # a short batch is filled with a sample of its own, which counts for nothing
         shares = mask / mask.sum(dim=1, keepdim=True)
         if scale is not None:
             shares = shares * scale[rows_now]
@@ -204,6 +204,6 @@ def _gradient(setting: Setting, rule: LocalRule, rest: Tree, apart: bool) -> Cal
 
 def _clipped(slopes: Tree, longest: float) -> Tree:
     """Each client's gradient no longer than `longest` in all."""
-    squares = torch.stack([slope.flatten(1).square().sum(dim=1) for slope in slopes.values()]).sum(dim=0)
+    squares = torch.stack([slope.reshape(len(slope), -1).square().sum(dim=1) for slope in slopes.values()]).sum(dim=0)
     scale = (longest / squares.sqrt().clamp(min=1e-12)).clamp(max=1.0)
     return {name: slope * scale.reshape(-1, *(1,) * (slope.ndim - 1)) for name, slope in slopes.items()}

@@ -81,11 +81,16 @@ def register(part: type[Part], word: str | None = None) -> None:
         raise ConfigError(f"{part!r} is no part of a method: it must be a subclass of Selector, LocalRule or ServerRule")
     name = word or part.name
     known = WORDS.get(name)
-    if known is not None and getattr(known, slot) is not part:
+    same = known is not None and _who(getattr(known, slot)) == _who(part)  # a notebook's cell that is run again
+    if known is not None and not same:
         raise ConfigError(f"there is a method named {name!r} already")
     if not re.fullmatch(r"[a-z0-9][a-z0-9-]*", name):
         raise ConfigError(f"a method's name has small letters, digits and hyphens, got {name!r}")
     WORDS[name] = Word(part.summary, **{slot: part})  # type: ignore[arg-type]
+
+
+def _who(part: Any) -> tuple[str, str] | None:
+    return None if part is None else (part.__module__, part.__qualname__)
 
 
 def register_installed() -> None:

@@ -20,12 +20,15 @@ from gcfl.network import Network, Output
 from gcfl.options import NonNegative, Positive
 from gcfl.types import Tree
 
+_SHORTEST = 1e-4  # features no longer than this have hardly a direction, and must not have a huge gradient
+
 
 class Contrastive(LocalRule):
     """A model-contrastive term; the client remembers its last local model."""
 
     name: ClassVar[str] = "contrastive"
     summary: ClassVar[str] = "MOON: features drawn to the global model's, away from the client's previous ones"
+    stateful: ClassVar[bool] = True
 
     mu: NonNegative = 1.0
     """moon: weight of the contrastive term"""
@@ -54,7 +57,7 @@ class Contrastive(LocalRule):
 
 def contrast(features: Tensor, common: Tensor, previous: Tensor, temperature: float) -> Tensor:
     """(n,) the loss of each sample: log(1 + exp((s_prev - s_glob) / τ)), which is the formula above."""
-    near, far = (cosine_similarity(features, other, dim=-1) for other in (common, previous))
+    near, far = (cosine_similarity(features, other, dim=-1, eps=_SHORTEST) for other in (common, previous))
     return softplus((far - near) / temperature)
 
 

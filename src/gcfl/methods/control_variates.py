@@ -27,6 +27,7 @@ class ControlVariates(LocalRule):
 
     name: ClassVar[str] = "control-variates"
     summary: ClassVar[str] = "SCAFFOLD: steps corrected by control variates, plain SGD"
+    stateful: ClassVar[bool] = True
     prefers: ClassVar[Mapping[str, Any]] = {"momentum": 0.0}
 
     def server_init(self, model: Tree) -> Tree:

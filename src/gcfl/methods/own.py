@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 
-from gcfl.methods.parts import ClientView, ServerRule, ServerView
+from gcfl.methods.parts import ClientView, LocalRule, ServerRule, ServerView
 from gcfl.methods.plain import Plain
 from gcfl.methods.training import Trained, learning_rate, train
 from gcfl.types import Coreset, Tree, Update
@@ -15,33 +16,35 @@ from gcfl.types import Coreset, Tree, Update
 SERVER, WARM, TUNE = -1, -2, -3
 
 
-def on_own(view: ServerView, model: Tree, epochs: int, lr: float, place: int = SERVER) -> Trained:
-    """Plain training on D_S from a model."""
-    options = view.setting.train.model_copy(update={"epochs": epochs, "steps": None})
+def on_own(
+    view: ServerView, model: Tree, lr: float, epochs: int | None = None, place: int = SERVER, rule: LocalRule | None = None
+) -> Trained:
+    """Training on D_S from a model: as long as a client's, or so many epochs."""
+    options = view.setting.train.model_copy(update={} if epochs is None else {"epochs": epochs, "steps": None})
     n = len(view.validation)
     own = ClientView(replace(view.setting, train=options), view.round, place, model, view.validation, view.meter)
-    return train(own, Coreset(np.arange(n), np.ones(n)), Plain(), {}, weighted=False, lr=lr)
+    rule = rule or Plain()
+    return train(own, Coreset(np.arange(n), np.ones(n)), rule, rule.begin(model, {}, {}), weighted=False, lr=lr)
 
 
 def warmed(view: ServerView, rule: ServerRule) -> Tree:
     """The model before the first round, trained on D_S if the rule says so; at the first round's learning rate."""
     if not rule.warm_start or view.round > 0:
         return view.model
-    return on_own(view, view.model, rule.warm_start, view.setting.train.lr, WARM).model
+    return on_own(view, view.model, view.setting.train.lr, rule.warm_start, WARM).model
 
 
-def tuned(view: ServerView, rule: ServerRule, model: Tree) -> Tree:
-    """The model after a round, trained on D_S if the rule says so."""
-    last = view.round == view.setting.rounds - 1
-    if rule.fine_tune == "never" or (rule.fine_tune == "end" and not last):
+def tuned(view: ServerView, rule: ServerRule, model: Tree, when: Literal["each", "end"]) -> Tree:
+    """The model after a round, or after the last, trained on D_S if the rule says so."""
+    if rule.fine_tune != when:
         return model
-    usual = view.setting.train.lr if rule.fine_tune == "end" else this_round(view)
-    return on_own(view, model, rule.fine_tune_epochs, rule.fine_tune_lr or usual, TUNE).model
+    usual = view.setting.train.lr if when == "end" else this_round(view)
+    return on_own(view, model, rule.fine_tune_lr or usual, rule.fine_tune_epochs, TUNE).model
 
 
-def own_update(view: ServerView) -> Update:
-    """The server's answer as one more client."""
-    trained = on_own(view, view.model, view.setting.train.epochs, this_round(view))
+def own_update(view: ServerView, rule: LocalRule) -> Update:
+    """The server's answer as one more client, by the clients' rule."""
+    trained = on_own(view, view.model, this_round(view), rule=rule)
     delta = {name: (trained.model[name] - view.model[name]).cpu() for name in view.setting.network.sent}
     return Update(delta, {}, trained.examples, {})
 

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
-from pydantic import AfterValidator
+from pydantic import AfterValidator, ValidationInfo
 from torch import Tensor
 
 from gcfl.coreset import Pool
@@ -24,12 +24,18 @@ from gcfl.options import Count, NonNegative, Options, Positive, PositiveShare, a
 from gcfl.types import Coreset, Shard, Tree
 
 
+def _with_cross_entropy(smoothing: float, info: ValidationInfo) -> float:
+    if smoothing and info.data.get("loss") != "cross-entropy":
+        raise ValueError(f"has no effect with the loss {info.data.get('loss')!r}")
+    return smoothing
+
+
 class TrainOptions(Options):
     """[train]"""
 
     lr: Positive = 0.01
     """learning rate of local SGD"""
-    momentum: NonNegative = 0.9
+    momentum: Annotated[float, AfterValidator(within(0, 1, high_open=True))] = 0.9
     """momentum of local SGD; its state is fresh for every client and round"""
     weight_decay: NonNegative = 5e-4
     """weight decay of local SGD"""
@@ -43,7 +49,7 @@ class TrainOptions(Options):
     """learning rate over the rounds"""
     loss: Literal["cross-entropy", "gce", "sce"] = "cross-entropy"
     """loss of a sample; gce and sce (generalised and symmetric cross-entropy) bear with wrong labels"""
-    smoothing: Annotated[float, AfterValidator(within(0, 1, high_open=True))] = 0.0
+    smoothing: Annotated[float, AfterValidator(within(0, 1, high_open=True)), AfterValidator(_with_cross_entropy)] = 0.0
     """cross-entropy: share of each label that is spread over all classes"""
     gce_q: PositiveShare = 0.7
     """gce: (1 - p^q) / q; near 0 it is cross-entropy, 1 the mean absolute error"""
@@ -181,6 +187,7 @@ class LocalRule(Part):
     client or, under torch.func.vmap, for many at once.
     """
 
+    stateful: ClassVar[bool] = False  # remembers something from round to round
     prefers: ClassVar[Mapping[str, Any]] = {}
     """settings of [train] that this rule wants where nobody says otherwise"""
 
@@ -217,6 +224,7 @@ class ServerRule(Part):
     """How updates become the next model, and what the server does with its own samples besides."""
 
     uses_clients: ClassVar[bool] = True
+    shares: ClassVar[bool] = True  # models travel
     rate: Annotated[float, AfterValidator(within(0, 1000, low_open=True))] = 1.0
     """η_g, the server's learning rate (fedadam: 0.01)"""
     warm_start: Annotated[int, AfterValidator(at_least(0))] = 0

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from gcfl.errors import ConfigError
 from gcfl.methods.average import step
 from gcfl.methods.own import on_own, this_round
 from gcfl.methods.parts import ServerRule, ServerView
 from gcfl.methods.replies import Replies
-from gcfl.types import Tree
+from gcfl.types import Shard, Tree
 
 
 class ServerOnly(ServerRule):
@@ -18,6 +19,10 @@ class ServerOnly(ServerRule):
     summary: ClassVar[str] = "train on the server's clean set alone, no clients"
     uses_clients: ClassVar[bool] = False
 
+    def check(self, validation: Shard, classes: tuple[str | int, ...]) -> None:
+        if self.takes_part:
+            raise ConfigError("server.takes_part has no effect with server-only: nobody else takes part")
+
     def merge(self, state: Tree, view: ServerView, replies: Replies) -> tuple[Tree, Tree]:
-        local = on_own(view, view.model, view.setting.train.epochs, this_round(view)).model
+        local = on_own(view, view.model, this_round(view)).model
         return state, step(view, {name: local[name] - view.model[name] for name in view.setting.network.sent}, self.rate)

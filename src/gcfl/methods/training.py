@@ -54,11 +54,10 @@ def clipped(gradients: list[Tensor], longest: float) -> list[Tensor]:
     return [gradient * scale for gradient in gradients]
 
 
-def train(
-    view: ClientView, coreset: Coreset, rule: LocalRule, fixed: Tree, weighted: bool, lr: float, start: Tree | None = None
-) -> Trained:
-    """Local training from `start` (unset: the model that was sent). Per step: loss = mean of w_j (l_j + rule.loss_j) over the
-    batch -> gradient -> rule.correct -> clipping -> SGD.
+def train(view: ClientView, coreset: Coreset, rule: LocalRule, fixed: Tree, weighted: bool, lr: float) -> Trained:
+    """Local training from the view's model.
+
+    Per step: loss = mean of w_j (l_j + rule.loss_j) over the batch -> gradient -> rule.correct -> clipping -> SGD.
 
     A pass cuts its shuffled samples into batches, of which the last may be smaller. Weights, where used, are scaled to
     mean 1 over the coreset, so that they do not change the learning rate; points of weight 0 are dropped.
@@ -73,7 +72,7 @@ def train(
     rows = torch.from_numpy(indices)
     x, y = network.prepare(view.shard.x[rows]), view.shard.y[rows].to(network.device)
 
-    local = {name: tensor.to(network.device, copy=True) for name, tensor in (start or view.model).items()}
+    local = {name: tensor.to(network.device, copy=True) for name, tensor in view.model.items()}
     params = {name: local[name].requires_grad_() for name in network.trained}
     tensors = list(params.values())
     optimiser = SGD(tensors, lr, options.momentum, options.weight_decay)
@@ -104,5 +103,6 @@ def train(
     view.meter.forward += seen * rule.forwards(fixed)
     view.meter.backward += seen
     view.meter.steps += len(losses)
-    trained = {name: tensor.detach() for name, tensor in local.items()}
+    # What an update does not carry (statistics that are kept as they were) does not change at the client either.
+    trained = {name: tensor.detach() if name in network.sent else view.model[name] for name, tensor in local.items()}
     return Trained(trained, len(indices), len(losses), float(torch.stack(losses).mean()))
