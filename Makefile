@@ -7,7 +7,7 @@ TORCH := $(shell sed -n '/^torch==/p' constraints.txt)
 # One thread per process: two threads on a shared core are slower than one.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-slow lint bench docs clean
+.PHONY: demo test test-slow lint bench table docs clean
 
 demo: $(VENV)/.run
 	$(BIN)/gcfl demo
@@ -28,6 +28,10 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/population.py
 	$(BIN)/python benchmarks/selection.py
 	$(BIN)/python benchmarks/attribute_noise.py
+	$(BIN)/python benchmarks/clients.py
+
+table: $(VENV)/.dev
+	$(BIN)/python benchmarks/methods.py
 
 docs: $(VENV)/.docs
 	$(BIN)/mkdocs build --strict

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 from gcfl.report.listing import listing
+from gcfl.sweep.plan import read_plan
 from helpers import ROOT
 
 
@@ -13,3 +16,11 @@ def test_every_setting_is_documented():
         assert f"| `{name}` | {description} | {default[:-1]} |" in text, (
             f"docs/usage.md lacks or misstates {name}: see gcfl list settings"
         )
+
+
+def test_the_sweep_of_the_docs_is_valid(tmp_path):
+    text = (ROOT / "docs" / "usage.md").read_text()
+    (block,) = (code for code in re.findall(r"```toml\n(.*?)```", text, re.S) if "[sweep]" in code)
+    (tmp_path / "noise.toml").write_text(block)
+    plan = read_plan(str(tmp_path / "noise.toml"))
+    assert len(plan.cells) == 3 * 3 * 2 * 2
