@@ -1,0 +1,6 @@
+"""The same methods across real machines: our round loop over Flower's Grid, our client halves in Flower's ClientApp."""
+
+from gcfl.flower.client import Site, client_app
+from gcfl.flower.transport import OverGrid
+
+__all__ = ["OverGrid", "Site", "client_app"]

@@ -1,0 +1,69 @@
+"""What a site remembers between messages: in a folder that survives a restart, or, for trying things out, in memory.
+
+An answer counts only once the server has accepted it, and the site learns that with the next message. Until then what it
+would remember is kept beside what it remembers.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+from gcfl.codec import decode, encode
+from gcfl.files import write_atomic
+from gcfl.types import Groups
+
+NEVER = -1
+
+
+class Store(Protocol):
+    """Blobs by name."""
+
+    def read(self, name: str) -> bytes | None: ...
+
+    def write(self, name: str, blob: bytes) -> None: ...
+
+
+class InMemory:
+    """Gone with its process."""
+
+    def __init__(self) -> None:
+        self._blobs: dict[str, bytes] = {}
+
+    def read(self, name: str) -> bytes | None:
+        return self._blobs.get(name)
+
+    def write(self, name: str, blob: bytes) -> None:
+        self._blobs[name] = blob
+
+
+class InFolder:
+    """A file per name, whole or not at all."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def read(self, name: str) -> bytes | None:
+        path = self._folder / f"{name}.safetensors"
+        return path.read_bytes() if path.exists() else None
+
+    def write(self, name: str, blob: bytes) -> None:
+        write_atomic(self._folder / f"{name}.safetensors", blob)
+
+
+def recall(store: Store, accepted: int) -> Groups:
+    """What counts: what the last answer led to if the server accepted it, else what there was before."""
+    waiting = store.read("waiting")
+    if waiting is not None:
+        groups, facts = decode(waiting)
+        if facts["round"] == accepted:
+            store.write("kept", encode(groups))
+            return groups
+    kept = store.read("kept")
+    return decode(kept)[0] if kept is not None else {}
+
+
+def propose(store: Store, round: int, groups: Groups) -> None:
+    """What the site would remember, until it hears of the answer's fate."""
+    store.write("waiting", encode({name: tree for name, tree in groups.items() if tree}, {"round": round}))
