@@ -16,7 +16,7 @@ test: lint
 	$(BIN)/python -m pytest -n 2 --durations 10
 
 test-slow: $(VENV)/.dev
-	$(BIN)/python -m pytest -m slow --durations 10
+	$(BIN)/python -m pytest -n 2 -m slow --durations 10
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
