@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from gcfl import __version__, cli_data, cli_sweep
+from gcfl import __version__, cli_data, cli_flower, cli_sweep
 from gcfl.arguments import settings_of
 from gcfl.errors import ConfigError, GcflError, Interrupted
 
@@ -88,6 +88,7 @@ def _parser() -> argparse.ArgumentParser:
     listing.add_argument("what", choices=["methods", "data", "models", "settings"])
     cli_data.add_verb(verbs, common, _Parser)
     cli_sweep.add_verbs(verbs, common, _Parser)
+    cli_flower.add_verb(verbs, common, _Parser)
     return parser
 
 
@@ -102,7 +103,7 @@ def main(arguments: list[str] | None = None) -> int:
         if options.verb is None:
             _parser().print_help()
             return 0
-        if rest and options.verb not in ("run", "data"):
+        if rest and options.verb not in ("run", "data", "flower"):
             raise ConfigError(f"gcfl {options.verb} does not take {rest[0]}")
         _VERBS[options.verb](options, rest)
     except Interrupted as stop:
@@ -193,6 +194,7 @@ _VERBS = {
     "data": cli_data.run_verb,
     "sweep": cli_sweep.sweep,
     "paper": cli_sweep.paper,
+    "flower": cli_flower.run_verb,
 }
 
 

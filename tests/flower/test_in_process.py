@@ -7,10 +7,10 @@ import torch
 
 pytest.importorskip("flwr", reason="flwr is not installed: pip install 'gcfl[flower]'")
 
-from flwr.app import ArrayRecord, Context, Error, Message, RecordDict
-from flwr.serverapp import Grid
+from flwr.app import ArrayRecord, Error, Message
 from flwr.supercore.task_identity import TaskIdentity
 
+from flower_grid import Here
 from gcfl.engine import ClientSide, InProcess
 from gcfl.flower import OverGrid, Site, client_app
 from gcfl.flower.store import InFolder, InMemory
@@ -25,55 +25,6 @@ def identity(monkeypatch):
     """What a process of Flower's knows of itself."""
     for name in ("task_id", "run_id", "node_id"):
         monkeypatch.setattr(TaskIdentity, f"_{name}", 1)
-
-
-class Here(Grid):
-    """Nodes are numbers far from the clients'; what is pushed is answered at once. Faults are made by replacing `meddle`."""
-
-    def __init__(self, app, clients):
-        self._app = app
-        self.contexts = {
-            1000 + 7 * client: Context(1, 1000 + 7 * client, {"client": client}, RecordDict(), {}) for client in range(clients)
-        }
-        self.seen = []
-        self.meddle = lambda _, reply: reply
-
-    def set_run(self, run):
-        pass
-
-    @property
-    def run(self):
-        return None
-
-    def create_message(self, content, message_type, dst_node_id, group_id, ttl=None):
-        return Message(content, dst_node_id, message_type, group_id=group_id)
-
-    def get_node_ids(self):
-        return list(self.contexts)
-
-    def get_nodes(self):
-        return []
-
-    def push_messages(self, messages):
-        raise NotImplementedError
-
-    def pull_messages(self, message_ids):
-        raise NotImplementedError
-
-    def send_and_receive(self, messages, *, timeout=None):
-        replies = []
-        for message in messages:
-            self.seen.append(message)
-            message.metadata.__dict__["_message_id"] = f"message {len(self.seen)}"  # as a SuperLink does
-            try:
-                reply = self._app(message, self.contexts[message.metadata.dst_node_id])
-            except Exception as error:
-                reply = Message(Error(0, f"{type(error).__name__}: {error}"), reply_to=message)
-            reply = self.meddle(message, reply)
-            if reply is not None:
-                self.seen.append(reply)
-                replies.append(reply)
-        return replies[::-1]  # in no order to rely on
 
 
 def federation(ready, stores=None):

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from flwr.app import Context, Message
+from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from gcfl.engine import one_thread
 from gcfl.engine.client import answer
 from gcfl.errors import RunError
-from gcfl.flower.records import from_update, to_broadcast
+from gcfl.flower.records import FACTS, from_update, to_broadcast
 from gcfl.flower.store import Store, propose, recall
 from gcfl.methods import Method, Setting
 from gcfl.types import Shard
@@ -45,5 +45,9 @@ def client_app(site_of: Callable[[Context], Site]) -> ClientApp:
         after = {name: tree or remembered.get(name, {}) for name, tree in reply.remembers.items()}
         propose(site.store, broadcast.round, after)
         return Message(from_update(reply.update, client), reply_to=message)
+
+    @app.query()
+    def who(message: Message, context: Context) -> Message:
+        return Message(RecordDict({FACTS: ConfigRecord({"client": site_of(context).client})}), reply_to=message)
 
     return app

@@ -9,6 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
+from flwr.app import ConfigRecord, Context
+
 from gcfl.codec import decode, encode
 from gcfl.files import write_atomic
 from gcfl.types import Groups
@@ -35,6 +37,20 @@ class InMemory:
 
     def write(self, name: str, blob: bytes) -> None:
         self._blobs[name] = blob
+
+
+class InContext:
+    """In what Flower keeps for a node between messages: lives through a run's rounds, not through a restart of the node."""
+
+    def __init__(self, context: Context) -> None:
+        self._state = context.state
+
+    def read(self, name: str) -> bytes | None:
+        record = self._state.config_records.get(f"gcfl-{name}")
+        return None if record is None else bytes(record["blob"])  # type: ignore[arg-type]
+
+    def write(self, name: str, blob: bytes) -> None:
+        self._state[f"gcfl-{name}"] = ConfigRecord({"blob": blob})
 
 
 class InFolder:

@@ -1,0 +1,109 @@
+"""The exported app, through the in-process Grid: a run folder with the bits of our own engine, resumed where it stopped."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+
+pytest.importorskip("flwr", reason="flwr is not installed: pip install 'gcfl[flower]'")
+
+from flwr.app import Context, RecordDict
+from flwr.supercore.task_identity import TaskIdentity
+
+import gcfl
+from flower_grid import Here
+from gcfl.cli import main
+from gcfl.errors import RunError
+from gcfl.flower.server import find_sites
+from helpers import tiny
+
+
+@pytest.fixture(autouse=True)
+def identity(monkeypatch):
+    for name in ("task_id", "run_id", "node_id"):
+        monkeypatch.setattr(TaskIdentity, f"_{name}", 1)
+
+
+def load(folder, name):
+    spec = importlib.util.spec_from_file_location(f"{name}_{abs(hash(str(folder)))}", folder / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.app
+
+
+def exported(tmp_path, **changes):
+    result = gcfl.run(out=tmp_path / "ours", **tiny(**changes))
+    assert main(["flower", "export", str(result.folder), "--to", str(tmp_path / "app")]) == 0
+    return result, tmp_path / "app"
+
+
+def sites(folder, count, **node_config):
+    grid = Here(load(folder, "client_app"), count)
+    for node in list(grid.contexts):
+        client = (node - 1000) // 7
+        node_config_of = {"partition-id": client, **{key: f"{value}/{client}" for key, value in node_config.items()}}
+        grid.contexts[node] = Context(1, node, node_config_of, RecordDict(), {})
+    return grid
+
+
+def play(folder, grid, out, **settings):
+    context = Context(1, 1, {}, RecordDict(), {"out": str(out), "wait-seconds": 5.0, **settings})
+    load(folder, "server_app")(grid, context)
+
+
+@pytest.mark.parametrize("method", ["fedavg", "gcfl", "scaffold+gcfl", "moon", "server-only"])
+def test_an_exported_app_gives_the_same_model(method, tmp_path):
+    result, app = exported(tmp_path, method=method, cohort=3)
+    assert {path.name for path in app.iterdir()} == {
+        "pyproject.toml",
+        "server_app.py",
+        "client_app.py",
+        "experiment.toml",
+        "README.md",
+    }
+    play(app, sites(app, 5), tmp_path / "flower")
+    (folder,) = (tmp_path / "flower").iterdir()
+    assert folder.name == result.folder.name
+    assert (folder / "model.safetensors").read_bytes() == (result.folder / "model.safetensors").read_bytes()
+    ours, theirs = (gcfl.load(path).curve for path in (result.folder, folder))
+    assert ours == theirs
+
+
+def test_a_server_that_stopped_goes_on_and_sites_keep_their_memory(tmp_path):
+    result, app = exported(tmp_path, method="scaffold+gcfl", cohort=3)
+    grid = sites(app, 5, state=str(tmp_path / "state"))
+    answered = []
+
+    def stop(message, reply):
+        answered.append(message)
+        if len(answered) > 10:
+            raise KeyboardInterrupt
+        return reply
+
+    grid.meddle = stop
+    with pytest.raises(KeyboardInterrupt):
+        play(app, grid, tmp_path / "flower")
+    # Server and sites anew: only their folders are left.
+    play(app, sites(app, 5, state=str(tmp_path / "state")), tmp_path / "flower")
+    (folder,) = (tmp_path / "flower").iterdir()
+    assert (folder / "model.safetensors").read_bytes() == (result.folder / "model.safetensors").read_bytes()
+
+
+def test_sites_that_do_not_come_are_named(tmp_path):
+    _, app = exported(tmp_path, method="fedavg")
+    with pytest.raises(RunError, match="these clients have not come: 3, 4; start their SuperNodes"):
+        find_sites(sites(app, 3), 5, 0.1)
+    grid = sites(app, 2)
+    for node in grid.contexts:
+        grid.contexts[node] = Context(1, node, {"partition-id": 0}, RecordDict(), {})
+    with pytest.raises(RunError, match="two sites say that they are client 0"):
+        find_sites(grid, 2, 0.1)
+
+
+def test_what_cannot_be_exported_says_so(tmp_path, capsys):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").write_text("mine")
+    assert main(["flower", "export", "--to", str(tmp_path / "full")]) == 2
+    assert "is not empty" in capsys.readouterr().err
+    assert main(["flower", "export"]) == 2
