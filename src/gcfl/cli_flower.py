@@ -22,13 +22,32 @@ def add_verb(verbs: Any, common: argparse.ArgumentParser, kind: type[argparse.Ar
         allow_abbrev=False,
     )
     export.add_argument("--to", type=Path, required=True, help="the folder of the app")
+    up = actions.add_parser("up", help="start a SuperLink and SuperNodes here, with TLS and node authentication", parents=[common])
+    up.add_argument("--nodes", type=int, default=3, help="how many SuperNodes (3)")
+    down = actions.add_parser("down", help="end what up started", parents=[common])
+    for one in (up, down):
+        one.add_argument("--in", dest="place", type=Path, default=Path("federation"), help="its folder (federation)")
 
 
 def run_verb(options: argparse.Namespace, rest: list[str]) -> None:
     try:
+        from gcfl.flower import local
         from gcfl.flower.export import export
     except ImportError:
         raise ConfigError("Flower is not installed: pip install 'gcfl[flower]'") from None
+    if options.action != "export" and rest:
+        raise ConfigError(f"gcfl flower {options.action} does not take {rest[0]}")
+    if options.action == "up":
+        if options.nodes < 1:
+            raise ConfigError(f"--nodes must be at least 1, got {options.nodes}")
+        started = local.up(options.place, options.nodes)
+        print(f"a SuperLink on 127.0.0.1:{started['port']} and {options.nodes} SuperNodes, logs in {options.place}")
+        print(f"run an app on it: FLWR_HOME={options.place.absolute() / 'home'} flwr run app {local.NAME} --stream")
+        print(f"end it:           gcfl flower down --in {options.place}")
+        return
+    if options.action == "down":
+        print(f"ended: {', '.join(local.down(options.place))}")
+        return
     if rest and not rest[0].startswith("--") and (Path(rest[0]) / "config.toml").exists():
         rest = [str(Path(rest[0]) / "config.toml"), *rest[1:]]
     built, _, _ = settings_of(rest)

@@ -1,0 +1,177 @@
+"""A federation on this machine for trying things out: a SuperLink and SuperNodes with TLS and node authentication.
+
+Certificates and keys are made on the spot and are good for nothing else. What is started is written down, and `down` ends
+exactly that.
+"""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from gcfl.errors import ConfigError, RunError
+from gcfl.files import read_json, write_atomic, write_json
+
+NAME = "gcfl"
+_START_SECONDS = 90.0
+_QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1"}
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Of every Flower process of this federation: its own home, our python's programs, nothing sent to anybody."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    return {**os.environ, **_QUIET, "FLWR_HOME": str(folder / "home"), "PATH": path, "OMP_NUM_THREADS": "1"}
+
+
+def up(folder: Path, nodes: int) -> dict[str, Any]:
+    """Start a SuperLink and so many SuperNodes; returns what was written to up.json."""
+    if (folder / "up.json").exists():
+        raise ConfigError(f"{folder} has a federation already; end it first: gcfl flower down --in {folder}")
+    if shutil.which("flower-superlink", path=environment(folder)["PATH"]) is None:
+        raise ConfigError("Flower's programs are not on the path: pip install 'gcfl[flower]'")
+    (folder / "home").mkdir(parents=True, exist_ok=True)
+    _certificates(folder)
+    port, ports = free_port(), [free_port() for _ in range(nodes)]
+    started: dict[str, Any] = {"port": port, "pids": {}}
+    settings = f'[superlink.{NAME}]\naddress = "127.0.0.1:{port}"\nroot-certificates = "{folder.absolute() / "ca.crt"}"\n'
+    write_atomic(folder / "home" / "config.toml", settings.encode())
+    try:
+        link = [
+            "--ssl-ca-certfile",
+            "ca.crt",
+            "--ssl-certfile",
+            "server.crt",
+            "--ssl-keyfile",
+            "server.key",
+            "--enable-supernode-auth",
+        ]
+        link += ["--host", "127.0.0.1", "--port", str(port), "--database", "state.db", "--disable-runtime-dependency-installation"]
+        _start(folder, started, "superlink", ["flower-superlink", *link])
+        _until_listening(port, folder / "superlink.log")
+        for node in range(nodes):
+            _key(folder / f"node{node}")
+            flwr(folder, "supernode", "register", str(folder.absolute() / f"node{node}.pub"), NAME)
+            start_node(folder, started, node, ports[node])
+    except BaseException:
+        down(folder)
+        raise
+    return started
+
+
+def start_node(folder: Path, started: dict[str, Any], node: int, port: int) -> None:
+    """One SuperNode, with its key and a folder for its memory."""
+    state = folder.absolute() / "state" / str(node)
+    line = ["flower-supernode", "--superlink", f"127.0.0.1:{started['port']}", "--root-certificates", "ca.crt"]
+    line += ["--auth-supernode-private-key", f"node{node}", "--host", "127.0.0.1", "--port", str(port)]
+    _start(folder, started, f"node{node}", [*line, "--node-config", f'partition-id={node} state="{state}"'])
+
+
+def flwr(folder: Path, *words: str, timeout: float = 120.0) -> str:
+    """Flower's own command for this federation; its output."""
+    settings = environment(folder)
+    program = shutil.which("flwr", path=settings["PATH"]) or "flwr"
+    done = subprocess.run([program, *words], env=settings, capture_output=True, text=True, timeout=timeout, check=False)
+    if done.returncode:
+        raise RunError(f"flwr {words[0]} failed: {(done.stderr or done.stdout).strip().splitlines()[-1:]}")
+    return done.stdout
+
+
+def down(folder: Path) -> list[str]:
+    """End what `up` started here, and what that started in turn; returns their names."""
+    path = folder / "up.json"
+    if not path.exists():
+        raise ConfigError(f"no federation was started in {folder}")
+    ended = []
+    for name, pid in read_json(path)["pids"].items():
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            try:
+                os.killpg(pid, number)  # each has a process group of its own
+            except ProcessLookupError:
+                break
+            _until_gone(pid, 5.0)
+        ended.append(name)
+    path.unlink()
+    return ended
+
+
+def _start(folder: Path, started: dict[str, Any], name: str, line: list[str]) -> None:
+    with open(folder / f"{name}.log", "ab") as log:
+        process = subprocess.Popen(line, cwd=folder, env=environment(folder), stdout=log, stderr=log, start_new_session=True)
+    process.returncode = 0  # it lives on without us: no warning when this object goes
+    started["pids"][name] = process.pid
+    write_json(folder / "up.json", started)
+
+
+def _until_listening(port: int, log: Path) -> None:
+    end = time.monotonic() + _START_SECONDS
+    while time.monotonic() < end:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.1)
+    raise RunError(f"the SuperLink does not listen after {_START_SECONDS:g} seconds; see {log}")
+
+
+def _until_gone(group: int, seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            os.killpg(group, 0)
+            os.waitpid(group, os.WNOHANG)
+        except (ProcessLookupError, ChildProcessError):
+            return
+        time.sleep(0.05)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _key(path: Path) -> None:
+    """An ECDSA key in OpenSSH's format, which node authentication wants."""
+    key = ec.generate_private_key(ec.SECP384R1())
+    form = serialization.PrivateFormat.OpenSSH
+    write_atomic(path, key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()))
+    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    write_atomic(path.with_name(f"{path.name}.pub"), public)
+    path.chmod(0o600)
+
+
+def _certificates(folder: Path) -> None:
+    """A certificate authority of its own, and a certificate for this machine."""
+    authority, server = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
+    issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "gcfl local authority")])
+    here = x509.SubjectAlternativeName([x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    own = _certificate(issuer, issuer, authority, authority, x509.BasicConstraints(ca=True, path_length=0))
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    signed = _certificate(subject, issuer, server, authority, here)
+    pem = serialization.Encoding.PEM
+    write_atomic(folder / "ca.crt", own.public_bytes(pem))
+    write_atomic(folder / "server.crt", signed.public_bytes(pem))
+    private = server.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    write_atomic(folder / "server.key", private)
+    (folder / "server.key").chmod(0o600)
+
+
+def _certificate(subject: x509.Name, issuer: x509.Name, key: Any, signer: Any, extension: Any) -> x509.Certificate:
+    now = datetime.datetime.now(datetime.UTC)
+    built = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key.public_key())
+    built = built.serial_number(x509.random_serial_number()).not_valid_before(now - datetime.timedelta(minutes=5))
+    built = built.not_valid_after(now + datetime.timedelta(days=30))
+    return built.add_extension(extension, critical=isinstance(extension, x509.BasicConstraints)).sign(signer, hashes.SHA384())

@@ -1,0 +1,82 @@
+"""A real deployment on loopback: SuperLink, SuperNodes, TLS, node authentication; our engine's bits; strangers refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+
+import pytest
+
+pytest.importorskip("flwr", reason="flwr is not installed: pip install 'gcfl[flower]'")
+
+import gcfl
+from gcfl.flower import local
+from gcfl.flower.export import export
+from helpers import tiny
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+SETTINGS = tiny(method="scaffold+gcfl", rounds=2, data={"clients": 3}, coreset={"every": 2, "budget": 0.2})
+
+
+def states(folder):
+    """Of every run: finished:completed, running, ..."""
+    return [run["status"] for run in json.loads(local.flwr(folder, "ls", local.NAME, "--format", "json"))["runs"]]
+
+
+def wait_until(condition, seconds, what):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return
+        time.sleep(0.5)
+    raise AssertionError(f"{what} not within {seconds} seconds")
+
+
+def stranger(folder, name, *line):
+    """A SuperNode that must not get in: it is given time, and ended."""
+    log = folder / f"{name}.log"
+    words = ["flower-supernode", "--superlink", f"127.0.0.1:{json.loads((folder / 'up.json').read_text())['port']}", *line]
+    words += ["--host", "127.0.0.1", "--port", str(local.free_port()), "--node-config", "partition-id=0"]
+    settings = local.environment(folder)
+    with log.open("wb") as file:
+        process = subprocess.Popen(words, cwd=folder, env=settings, stdout=file, stderr=file, start_new_session=True)
+    try:
+        refused = ("permission", "unauthenticated", "denied", "unavailable", "connection attempt failed", "error", "retry")
+        wait_until(lambda: process.poll() is not None or any(word in log.read_text().lower() for word in refused), 90, name)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, 9)
+        process.wait()
+
+
+def online(folder):
+    found = json.loads(local.flwr(folder, "supernode", "list", local.NAME, "--format", "json"))["nodes"]
+    return sorted(node["status"] for node in found)
+
+
+def test_two_rounds_on_real_processes(tmp_path):
+    ours = gcfl.run(out=tmp_path / "ours", **SETTINGS)
+    from gcfl import experiment as config
+
+    export(config.build(SETTINGS)[0], tmp_path / "app")
+    place = tmp_path / "federation"
+    local.up(place, 3)
+    try:
+        wait_until(lambda: online(place) == ["online"] * 3, 90, "three nodes online")
+        local.flwr(place, "run", str(tmp_path / "app"), local.NAME, "-c", f"out='{tmp_path / 'theirs'}' wait-seconds=120.0")
+        wait_until(lambda: states(place)[0].startswith("finished"), 400, "the run is finished")
+        assert states(place)[0] == "finished:completed"
+        (folder,) = (tmp_path / "theirs").iterdir()
+        assert (folder / "model.safetensors").read_bytes() == (ours.folder / "model.safetensors").read_bytes()
+        # A key that nobody registered, and somebody without TLS.
+        local._key(place / "stranger")
+        certificate = ("--root-certificates", "ca.crt")
+        stranger(place, "unregistered", *certificate, "--auth-supernode-private-key", "stranger")
+        stranger(place, "plain", "--insecure")
+        assert online(place) == ["online"] * 3
+    finally:
+        ended = local.down(place)
+    assert set(ended) == {"superlink", "node0", "node1", "node2"}
+    assert not (place / "up.json").exists()
