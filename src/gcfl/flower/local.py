@@ -34,7 +34,7 @@ _QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "FLWR
 def environment(folder: Path) -> dict[str, str]:
     """Of every Flower process of this federation: its own home, our python's programs, nothing sent to anybody."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    return {**os.environ, **_QUIET, "FLWR_HOME": str(folder / "home"), "PATH": path, "OMP_NUM_THREADS": "1"}
+    return {**os.environ, **_QUIET, "FLWR_HOME": str(folder.absolute() / "home"), "PATH": path, "OMP_NUM_THREADS": "1"}
 
 
 def up(folder: Path, nodes: int) -> dict[str, Any]:
