@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from gcfl import __version__, cli_data
+from gcfl import __version__, cli_data, cli_report
 from gcfl.arguments import settings_of
 from gcfl.errors import ConfigError, GcflError, Interrupted
 
@@ -87,6 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     listing = verbs.add_parser("list", help="what there is: methods, data, models, settings", parents=[common], allow_abbrev=False)
     listing.add_argument("what", choices=["methods", "data", "models", "settings"])
     cli_data.add_verb(verbs, common, _Parser)
+    cli_report.add_verbs(verbs, common)
     return parser
 
 
@@ -103,10 +104,7 @@ def main(arguments: list[str] | None = None) -> int:
             return 0
         if rest and options.verb not in ("run", "data"):
             raise ConfigError(f"gcfl {options.verb} does not take {rest[0]}")
-        verb = {"run": _run, "resume": _resume, "show": _show, "demo": _demo, "list": _list, "data": cli_data.run_verb}[
-            options.verb
-        ]
-        verb(options, rest)
+        _VERBS[options.verb](options, rest)
     except Interrupted as stop:
         print(stop, file=sys.stderr)
         return 128 + stop.signal
@@ -186,7 +184,7 @@ def _list(options: argparse.Namespace, _: list[str]) -> None:
         print(f"{name:<26} {line}")
 
 
-_VERBS = {"run": _run, "resume": _resume, "show": _show, "demo": _demo, "list": _list, "data": cli_data.run_verb}
+_VERBS = {"run": _run, "resume": _resume, "show": _show, "demo": _demo, "list": _list, "data": cli_data.run_verb} | cli_report.VERBS
 
 
 if __name__ == "__main__":
