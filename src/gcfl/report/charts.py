@@ -164,7 +164,7 @@ def _swept(study: Study, band: list[str]) -> list[Section]:
         panels: dict[str, dict[str, list[Group]]] = {}
         for group in study.groups:
             if isinstance(group.values[name], int | float) and group.accuracy:
-                scene, line = (told(group.values, scene=which, without=name) for which in (True, False))
+                scene, line = (told(group.spoken, scene=which, without=name) for which in (True, False))
                 panels.setdefault(scene, {}).setdefault(line or group.line, []).append(group)
         charts = [
             Chart(

@@ -97,8 +97,9 @@ def collect(paths: Sequence[str | os.PathLike[str]]) -> Collected:
     for folder, name in found.items():
         try:
             runs.append(read(folder, name))
-        except (GcflError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            left_out.append((name, str(error) if isinstance(error, GcflError) else one_line(error)))
+        except GcflError as error:
+            # A report goes to others, who need not know where it was made.
+            left_out.append((name, str(error).replace(f"{folder}{os.sep}", "").replace(str(folder), "it")))
     runs, twice = _without_copies(runs)
     if not runs:
         more = f"; {left_out[0][0]}: {left_out[0][1]}" if left_out else ""
@@ -122,7 +123,14 @@ def _refuse(error: OSError) -> None:
 
 
 def read(folder: Path, name: str | None = None) -> Run:
-    """One run folder; anything wrong with it is an error."""
+    """One run folder; anything wrong with it is one sentence."""
+    try:
+        return _read(folder, name or folder.resolve().name)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RunError(f"{folder} is damaged: {one_line(error)}") from error
+
+
+def _read(folder: Path, name: str) -> Run:
     files = RunFolder.open(folder)
     settings = flat(config.read_toml(files.config))
     for wanted in ("method", "seed", "rounds"):
@@ -138,7 +146,7 @@ def read(folder: Path, name: str | None = None) -> Run:
     sizes = read_json(files.clients).get("sizes") if files.clients.exists() else None
     energy = folder / "energy.json"
     return Run(
-        name=name or folder.resolve().name,
+        name=name,
         folder=folder,
         settings=settings,
         environment=environment,

@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from gcfl.errors import GcflError, RunError, one_line
 from gcfl.report.collect import Run, read
 from gcfl.report.study import shown
 from gcfl.report.terminal import chart, human
@@ -44,22 +43,13 @@ def run_curve(run: Run) -> list[float]:
 def compare(first: str | os.PathLike[str], second: str | os.PathLike[str], console: Console | None = None) -> None:
     """Print it. Both must be run folders that can be read."""
     console = console or Console(highlight=False)
-    runs = [_read(Path(path)) for path in (first, second)]
+    runs = [read(Path(path)) for path in (first, second)]
     for letter, run in zip("AB", runs, strict=True):
         console.print(escape(f"{letter}: {run.name} ({run.state})"), soft_wrap=True)
     console.print(_differences(*runs))
     console.print(_amounts(*runs))
     for line in _charts(runs[0], runs[1], console.width):
         console.print(line, markup=False, soft_wrap=True)
-
-
-def _read(path: Path) -> Run:
-    try:
-        return read(path)
-    except GcflError:
-        raise
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise RunError(f"{path} is damaged: {one_line(error)}") from error
 
 
 def _differences(first: Run, second: Run) -> Table | str:

@@ -15,11 +15,12 @@ from matplotlib.figure import Figure
 
 from gcfl.errors import RunError
 from gcfl.report.charts import Bars, Chart, Heat, Plot, Section
+from gcfl.report.svg import log_ticks, number
 
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#b5528b", "#6b7280", "#c98a00", "#3aa0dc", "#111111")
 _STYLES = ("-", "--", ":", "-.")
 _ACROSS = 3
-_LEGEND_COLUMNS = 4
+_LEGEND_COLUMNS = 2  # for each panel in a row
 
 
 def save(sections: Sequence[Section], out: Path, format: str, lines: Sequence[str]) -> list[Path]:
@@ -44,16 +45,19 @@ def save(sections: Sequence[Section], out: Path, format: str, lines: Sequence[st
 
 
 def _write(sections: Sequence[Section], path: Path, format: str, lines: Sequence[str]) -> None:
-    across = [min(_ACROSS, len(section.plots)) for section in sections]
-    rows = [math.ceil(len(section.plots) / wide) for section, wide in zip(sections, across, strict=True)]
+    wide = min(_ACROSS, max(len(section.plots) for section in sections))
+    rows = [math.ceil(len(section.plots) / wide) for section in sections]
     names = [
         sorted({line.name for plot in section.plots if isinstance(plot, Chart) for line in plot.lines}, key=lines.index)
         for section in sections
     ]
-    heights = [3.0 * high + 0.6 + 0.25 * math.ceil(len(called) / _LEGEND_COLUMNS) for high, called in zip(rows, names, strict=True)]
-    figure = Figure(figsize=(4.2 * max(across), sum(heights)), dpi=150, layout="constrained")
+    heights = [
+        3.0 * high + 0.6 + 0.25 * math.ceil(len(called) / (_LEGEND_COLUMNS * wide))
+        for high, called in zip(rows, names, strict=True)
+    ]
+    figure = Figure(figsize=(max(4.8, 4.2 * wide), sum(heights)), dpi=150, layout="constrained")
     parts = figure.subfigures(len(sections), 1, height_ratios=heights, squeeze=False)[:, 0]
-    for part, section, wide, high, called in zip(parts, sections, across, rows, names, strict=True):
+    for part, section, high, called in zip(parts, sections, rows, names, strict=True):
         part.suptitle(section.title, fontsize=11)
         grid = part.subplots(high, wide, squeeze=False).ravel()
         for axes, plot in zip(grid, section.plots, strict=False):
@@ -63,7 +67,7 @@ def _write(sections: Sequence[Section], path: Path, format: str, lines: Sequence
         drawn = {label: handle for axes in grid for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
         labels = called or list(drawn)
         if labels:
-            columns = min(_LEGEND_COLUMNS if wide > 1 else 2, len(labels))
+            columns = min(_LEGEND_COLUMNS * wide, len(labels))
             part.legend([drawn[label] for label in labels], labels, loc="outside lower center", ncols=columns, frameon=False)
     figure.savefig(path, format=format, metadata={"Date": None} if format == "svg" else None)
 
@@ -74,6 +78,7 @@ def _draw(axes: Any, plot: Plot, lines: Sequence[str]) -> None:
         _heat(axes, plot)
         return
     axes.grid(alpha=0.25)
+    axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     if isinstance(plot, Bars):
         _bars(axes, plot)
@@ -90,7 +95,10 @@ def _draw(axes: Any, plot: Plot, lines: Sequence[str]) -> None:
             axes.fill_between(x, y - sd, y + sd, color=colour, alpha=0.13, linewidth=0)
     if plot.log:
         axes.set_xscale("log")
-    axes.set_xlabel(plot.x)
+        low, high = axes.get_xlim()
+        axes.set_xticks(places := log_ticks(low, high), list(map(number, places)))
+        axes.set_xticks([], minor=True)
+    axes.set_xlabel(f"{plot.x} (logarithmic)" if plot.log else plot.x)
     axes.set_ylabel(plot.y)
 
 
@@ -103,6 +111,7 @@ def _bars(axes: Any, bars: Bars) -> None:
         left += values
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
+    axes.locator_params(axis="x", nbins=4)
     axes.set_xlabel(f"{bars.unit} per round")
 
 

@@ -61,7 +61,11 @@ def measured() -> Iterator[Meter]:
         yield meter
     finally:
         tracker.stop()
-        meter.write(float(tracker.final_emissions_data.energy_consumed))
+        found = getattr(tracker, "final_emissions_data", None)  # codecarbon keeps its own failures to itself
+        if found is None:
+            log.warning("energy is not estimated: codecarbon measured nothing")
+        else:
+            meter.write(float(found.energy_consumed))
 
 
 def told(runs: Sequence[Run]) -> list[str]:

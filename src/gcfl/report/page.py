@@ -21,6 +21,8 @@ from gcfl.report.views import table
 # The browser itself refuses every request, should a name ever slip through the escaping.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 
+_MOST_NAMED = 5
+
 
 def page(title: str, collected: Collected, study: Study, sections: Sequence[Section], paper: Sequence[Beside] = ()) -> str:
     lines = list(dict.fromkeys([*study.lines, *(line.name for section in sections for line in _names(section))]))
@@ -53,7 +55,8 @@ def _opening(collected: Collected, study: Study) -> list[str]:
     parts = [f"<p>{what} Accuracy is that on the test set.</p>"]
     open_ = [run for run in runs if not run.finished]
     if open_:
-        names = "; ".join(f"{run.name} ({run.state})" for run in open_)
+        names = "; ".join(f"{run.name} ({run.state})" for run in open_[:_MOST_NAMED])
+        names += f"; and {len(open_) - _MOST_NAMED} more" if len(open_) > _MOST_NAMED else ""
         parts.append(
             f'<p class="warn">{_count(len(open_), "run")} not finished: {escape(names)}. '
             "Means are over finished runs; where a group has none, they show what there is so far.</p>"

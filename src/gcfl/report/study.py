@@ -31,6 +31,7 @@ _FIRST = (
 # Settings of the problem; runs that differ in them are not compared in one plot.
 _SCENE = ("cohort", "model.name", "rounds")
 _NAMES = {full: short for short, full in SHORT.items()} | {"data.validation": "server's set"}
+_BASE = ("method", "data.source")
 _BARE = ("method", "data.source", "data.noise_kind")
 
 
@@ -50,9 +51,13 @@ def spread(values: Iterable[float | None]) -> Spread | None:
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that differ in the seed alone. values: those of the columns, None for a setting that the method does not have."""
+    """Runs that differ in the seed alone. values: those of the columns, None for a setting that the method does not have.
+
+    spoken: those of them that its name is made of; line: the part about the method; scene: that about the problem.
+    """
 
     values: dict[str, Any]
+    spoken: dict[str, Any]
     runs: list[Run]
     line: str
     scene: str
@@ -138,22 +143,21 @@ def study(runs: Sequence[Run]) -> Study:
     groups: dict[str, list[Run]] = {}
     for run in runs:
         groups.setdefault(_key([run.settings.get(name) for name in columns]), []).append(run)
-    made = [_group(sorted(members, key=lambda run: run.seed), columns) for members in groups.values()]
-    made.sort(key=lambda group: [order(group.values[name]) for name in sorted(columns, key=lambda name: not _is_scene(name))])
+    made = [_group(sorted(members, key=lambda run: run.seed), columns, runs) for members in groups.values()]
+    made.sort(key=lambda group: [order(group.values[name]) for name in sorted(columns, key=lambda name: not is_scene(name))])
     return Study(list(runs), common, columns, [name for name in differing if name not in columns and name not in given], made)
 
 
 def _columns(runs: Sequence[Run], differing: list[str]) -> list[str]:
-    """The first settings, in order of rank, that determine the others: a rate that belongs to a method says nothing more."""
-    chosen: list[str] = []
-    for name in differing:
-        seen: dict[str, str] = {}
-        for run in runs:
-            value = _key(run.settings.get(name))
-            if seen.setdefault(_key([run.settings.get(other) for other in chosen]), value) != value:
-                chosen.append(name)
-                break
-    return chosen
+    """Method and data, and every setting that these two do not determine: a rate that belongs to a method says nothing more."""
+    chosen = [name for name in differing if name in _BASE]
+    return chosen + [name for name in differing if name not in _BASE and not _determined(runs, name, chosen)]
+
+
+def _determined(runs: Sequence[Run], name: str, by: Sequence[str]) -> bool:
+    seen: dict[str, str] = {}
+    values = ((_key([run.settings.get(other) for other in by]), _key(run.settings.get(name))) for run in runs)
+    return all(seen.setdefault(where, value) == value for where, value in values)
 
 
 def _seeds_collide(runs: Sequence[Run], columns: list[str]) -> bool:
@@ -161,14 +165,19 @@ def _seeds_collide(runs: Sequence[Run], columns: list[str]) -> bool:
     return len(set(keys)) < len(keys)
 
 
-def _group(runs: list[Run], columns: list[str]) -> Group:
-    values = {name: runs[0].settings.get(name) for name in columns}
-    return Group(values, runs, told(values, scene=False) or str(runs[0].settings["method"]), told(values, scene=True))
+def _group(members: list[Run], columns: list[str], runs: Sequence[Run]) -> Group:
+    """What a method has one value of does not tell its runs apart, and is left out of their name."""
+    method = members[0].settings["method"]
+    like = [run for run in runs if run.settings["method"] == method]
+    named = [name for name in columns if name == "method" or is_scene(name) or not _determined(like, name, [])]
+    values = {name: members[0].settings.get(name) for name in columns}
+    spoken = {name: values[name] for name in named}
+    return Group(values, spoken, members, told(spoken, scene=False) or str(method), told(spoken, scene=True))
 
 
 def told(values: dict[str, Any], *, scene: bool, without: str | None = None) -> str:
     """'gcfl, score distance': the settings of the method, or those of the problem, but for one of them."""
-    parts = {name: value for name, value in values.items() if name != without and value is not None and _is_scene(name) == scene}
+    parts = {name: value for name, value in values.items() if name != without and value is not None and is_scene(name) == scene}
     return ", ".join(shown(value) if name in _BARE else f"{short(name)} {shown(value)}" for name, value in parts.items())
 
 
@@ -188,7 +197,7 @@ def shown(value: Any) -> str:
     return ", ".join(map(shown, value)) if isinstance(value, list) else str(value)
 
 
-def _is_scene(name: str) -> bool:
+def is_scene(name: str) -> bool:
     return name in _SCENE or name.startswith("data.")
 
 

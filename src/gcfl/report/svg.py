@@ -12,7 +12,8 @@ from gcfl.report.charts import Bars, Chart, Heat, Line, Plot
 _WIDTH, _HEIGHT = 360, 220
 _LEFT, _RIGHT, _TOP, _BOTTOM = 34, 12, 20, 34
 _COLOURS = 8
-_MOST_POINTS = 120  # of a line: three pixels each
+_MOST_POINTS = 90  # of a line: four pixels each
+_FEW = 5  # more bands than this hide each other
 _DASHES = ("", "7 3", "2 3", "8 3 2 3")
 _ROW = 32
 _LETTER = 6.8  # the width of a letter of the labels, in a wide font
@@ -39,16 +40,17 @@ def swatch(place: int) -> str:
     return f'<svg class="swatch" viewBox="0 0 28 8" aria-hidden="true">{line}</svg>'
 
 
-def ticks(low: float, high: float, most: int = 5) -> list[float]:
-    """Round numbers between two, at most so many."""
+def ticks(low: float, high: float, most: int = 5, whole: bool = False) -> list[float]:
+    """Round numbers between two, at most so many; whole: of things that come in ones."""
     span = (high - low) or 1.0
     step = 10.0 ** math.floor(math.log10(span / most))
     step = next(step * factor for factor in (1, 2, 2.5, 5, 10, 20) if span / (step * factor) <= most)
+    step = max(1, math.ceil(step)) if whole else step
     first = math.ceil(low / step - 1e-9)
     return [round(number * step, 12) for number in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
-def _log_ticks(low: float, high: float) -> list[float]:
+def log_ticks(low: float, high: float) -> list[float]:
     """1, 2 and 5 of each power of ten, or the powers alone where that is too many."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for factors in ((1, 2, 5), (1, 3), (1,)):
@@ -87,11 +89,12 @@ def _chart(chart: Chart, lines: Sequence[str]) -> str:
     for y in ticks(100 * low, 100 * high):
         parts.append(f'<path class="grid" d="M{_LEFT} {up(y / 100):.1f}H{_WIDTH - _RIGHT}"/>')
         parts.append(_text(_LEFT - 4, up(y / 100) + 4, number(y), "end"))
-    for x in _spaced(_log_ticks(left, right) if chart.log else ticks(left, right), across):
+    for x in _spaced(log_ticks(left, right) if chart.log else ticks(left, right, whole=chart.x == "rounds"), across):
         parts.append(f'<path class="grid" d="M{across(x):.1f} {_TOP}V{_HEIGHT - _BOTTOM}"/>')
         parts.append(_text(across(x), _HEIGHT - _BOTTOM + 13, number(x), "middle"))
     for line in chart.lines:
         parts.append(_line(line, lines.index(line.name), across, up, chart.points))
+    parts = [f'<g class="{"many" if len(chart.lines) > _FEW else "few"}">', *parts, "</g>"]
     title = f"{chart.y.rstrip(', %')} over {chart.x}" + (f": {chart.title}" if chart.title else "")
     return _svg(_HEIGHT, title, parts)
 

@@ -10,6 +10,7 @@ A tracker changes nothing in a run, and is no part of what a run is. Steps are r
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -17,12 +18,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from gcfl.engine import RunFolder
-from gcfl.errors import ConfigError
+from gcfl.errors import ConfigError, RunError, one_line
 from gcfl.experiment import Experiment
-from gcfl.report.collect import KINDS, Run, flat, read
+from gcfl.report.collect import KINDS, flat, read
 from gcfl.report.study import shown
 from gcfl.types import RoundRecord
 
+log = logging.getLogger("gcfl")
 _LONGEST = 500  # letters of a parameter that every MLflow takes
 _SCALARS = ("accuracy", "loss", "train_loss", "validation_loss", "lr", "cohort", "steps")
 
@@ -43,7 +45,7 @@ class Target(Protocol):
 
     def begin(self, name: str, settings: Mapping[str, Any]) -> None: ...
     def add(self, round: int, values: Mapping[str, float]) -> None: ...
-    def end(self) -> None: ...
+    def end(self, finished: bool) -> None: ...
 
 
 class _Sink:
@@ -53,25 +55,34 @@ class _Sink:
         self._target = target
         self._name = name
         self._begun = False
+        self._broken = False
 
     def __enter__(self) -> _Sink:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._target.end()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._do(lambda: self._target.end(kind is None))
 
     def start(self, experiment: Experiment, folder: RunFolder, done: int) -> None:
         """Without it, the run is called what the sink was told, and its settings are not known."""
-        self._begin(folder.path.name, flat(experiment.resolved()))
+        self._begun = True
+        self._do(lambda: self._target.begin(folder.path.name, flat(experiment.resolved())))
 
     def __call__(self, record: RoundRecord) -> None:
         if not self._begun:
-            self._begin(self._name, {})
-        self._target.add(record.round, scalars(record.to_json()))
+            self._begun = True
+            self._do(lambda: self._target.begin(self._name, {}))
+        self._do(lambda: self._target.add(record.round, scalars(record.to_json())))
 
-    def _begin(self, name: str, settings: Mapping[str, Any]) -> None:
-        self._begun = True
-        self._target.begin(name, settings)
+    def _do(self, what: Callable[[], None]) -> None:
+        """Whatever a tracker's library raises must not stop a run."""
+        if self._broken:
+            return
+        try:
+            what()
+        except Exception as error:
+            self._broken = True
+            log.warning("tracking stopped, the run goes on: %s; gcfl track can send its rounds later", one_line(error))
 
 
 class TensorBoard(_Sink):
@@ -99,13 +110,14 @@ def mlflow(folder: str | os.PathLike[str], uri: str) -> None:
 
 
 def _export(folder: Path, target: Target) -> None:
-    run: Run = read(folder)
+    run = read(folder)
     try:
         target.begin(folder.resolve().name, run.settings)
         for record in run.records:
             target.add(record["round"], scalars(record))
-    finally:
-        target.end()
+        target.end(run.finished)
+    except Exception as error:  # whatever the tracker's library raises
+        raise RunError(f"{folder} cannot be sent: {one_line(error)}") from error
 
 
 class _TensorBoard:
@@ -127,7 +139,7 @@ class _TensorBoard:
         for name, value in values.items():
             self._writer.add_scalar(name, value, round)
 
-    def end(self) -> None:
+    def end(self, finished: bool) -> None:
         if self._writer is not None:
             self._writer.close()
 
@@ -178,6 +190,6 @@ class _MLflow:
         self._client.set_tag(self._run, "gcfl.next_round", str(round + 1))
         self._next = round + 1
 
-    def end(self) -> None:
+    def end(self, finished: bool) -> None:
         if self._run:
-            self._client.set_terminated(self._run)
+            self._client.set_terminated(self._run, "FINISHED" if finished else "KILLED")
