@@ -43,6 +43,9 @@ DAMAGES = {
     "bytes of the wrong shape": lambda folder: change(folder, bytes=[1, 2]),
     "a round is missing": lambda folder: change(folder, round=5),
     "environment is no JSON": lambda folder: (folder / "environment.json").write_text("{"),
+    "environment is a list": lambda folder: (folder / "environment.json").write_text("[]"),
+    "energy is a number": lambda folder: (folder / "energy.json").write_text("3"),
+    "rounds are text": lambda folder: (folder / "config.toml").write_text('method = "gcfl"\nseed = 0\nrounds = "x"\n'),
     "clients is a list": lambda folder: (folder / "clients.json").write_text("[]"),
     "rounds is a folder": lambda folder: ((folder / "rounds.jsonl").unlink(), (folder / "rounds.jsonl").mkdir()),
 }

@@ -88,3 +88,13 @@ def test_a_single_run_is_a_study_too():
     assert found.groups[0].label == "gcfl"
     assert found.best == []
     assert found.groups[0].accuracy.sd is None
+
+
+def test_a_share_and_a_count_are_told_apart():
+    found = study([made(cohort=1.0), made(cohort=1)])
+    assert {group.scene for group in found.groups} == {"cohort 100%", "cohort 1"}
+
+
+def test_what_a_data_set_has_one_value_of_is_not_in_its_name():
+    runs = [made(data__source="blobs", data__alpha=a) for a in (0.1, 1.0)] + [made(data__source="digits", data__alpha=0.4)]
+    assert [group.scene for group in study(runs).groups] == ["blobs, alpha 0.1", "blobs, alpha 1", "digits"]

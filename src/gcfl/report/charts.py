@@ -10,6 +10,7 @@ from statistics import mean
 from gcfl.report.collect import KINDS, Record, Run
 from gcfl.report.study import Group, Study, short, spread, told
 
+_FAR = 20.0  # settings that are so many times apart want an axis of powers
 _LOG_FROM = 5.0  # lines that end this many times apart would hide in a corner of a linear axis
 # Settings that the paper varies, and what to call their axis.
 _SWEPT = {
@@ -166,18 +167,13 @@ def _swept(study: Study, band: list[str]) -> list[Section]:
             if isinstance(group.values[name], int | float) and group.accuracy:
                 scene, line = (told(group.spoken, scene=which, without=name) for which in (True, False))
                 panels.setdefault(scene, {}).setdefault(line or group.line, []).append(group)
-        charts = [
-            Chart(
-                f"{name.replace('.', '-')}-{place}",
-                scene,
-                axis,
-                "accuracy, %",
-                [_points(line, name, groups) for line, groups in lines.items()],
-                points=True,
-            )
-            for place, (scene, lines) in enumerate(panels.items())
-            if len({group.values[name] for groups in lines.values() for group in groups}) > 1
-        ]
+        charts = []
+        for place, (scene, lines) in enumerate(panels.items()):
+            values = {group.values[name] for groups in lines.values() for group in groups}
+            if len(values) > 1 and len(set(map(type, values))) == 1:  # shares and counts have no axis in common
+                drawn = [_points(line, name, groups) for line, groups in lines.items()]
+                log = min(values) > 0 and max(values) / min(values) > _FAR
+                charts.append(Chart(f"{name.replace('.', '-')}-{place}", scene, axis, "accuracy, %", drawn, log, points=True))
         if charts:
             found.append(Section(f"Accuracy over {short(name)}", ["The accuracy at the end of the runs.", *band], charts))
     return found

@@ -85,15 +85,16 @@ def collect(paths: Sequence[str | os.PathLike[str]]) -> Collected:
     if not paths:
         raise RunError("name at least one run folder, or a folder that contains some")
     found: dict[Path, str] = {}
+    left_out: list[tuple[str, str]] = []
     for path in map(Path, paths):
         if not path.exists():
             raise RunError(f"{path} does not exist")
         if not path.is_dir():
             raise RunError(f"{path} is a file; name a run folder, or a folder that contains some")
-        for folder in _below(path):
+        for folder in _below(path, left_out):
             inside = folder.relative_to(path)
             found.setdefault(folder.resolve(), str(inside) if inside.parts else folder.resolve().name)
-    runs, left_out = [], []
+    runs = []
     for folder, name in found.items():
         try:
             runs.append(read(folder, name))
@@ -107,19 +108,19 @@ def collect(paths: Sequence[str | os.PathLike[str]]) -> Collected:
     return Collected(sorted(runs, key=lambda run: run.name), sorted(left_out + twice))
 
 
-def _below(path: Path) -> Iterable[Path]:
+def _below(path: Path, left_out: list[tuple[str, str]]) -> Iterable[Path]:
     """Run folders at or below a path. What was set aside counts only when it is named itself."""
-    for here, folders, files in os.walk(path, onerror=_refuse):
+
+    def refuse(error: OSError) -> None:
+        left_out.append((os.path.relpath(error.filename, path), f"it cannot be read: {error.strerror}"))
+
+    for here, folders, files in os.walk(path, onerror=refuse):
         named = Path(here) == path
         if {"environment.json", "rounds.jsonl"} & set(files):
             folders.clear()
             if named or not _SET_ASIDE.search(here):
                 yield Path(here)
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-
-
-def _refuse(error: OSError) -> None:
-    raise RunError(f"{error.filename} cannot be read: {error.strerror}")
 
 
 def read(folder: Path, name: str | None = None) -> Run:
@@ -133,29 +134,34 @@ def read(folder: Path, name: str | None = None) -> Run:
 def _read(folder: Path, name: str) -> Run:
     files = RunFolder.open(folder)
     settings = flat(config.read_toml(files.config))
-    for wanted in ("method", "seed", "rounds"):
-        if wanted not in settings:
-            raise RunError(f"config.toml lacks {wanted}")
+    for wanted, kind in (("method", str), ("seed", int), ("rounds", int)):
+        if not isinstance(settings.get(wanted), kind):
+            raise RunError(f"config.toml lacks {wanted}, or has something else there")
     for path in _PATHS:  # where files lie says nothing about a run, and may say who made it
         if Path(str(settings.get(path, ""))).is_absolute():
             settings[path] = Path(settings[path]).name
     records = files.records()
     for place, record in enumerate(records):
         _check(record, place)
-    environment = read_json(files.environment) if files.environment.exists() else {}
-    sizes = read_json(files.clients).get("sizes") if files.clients.exists() else None
-    energy = folder / "energy.json"
     return Run(
         name=name,
         folder=folder,
         settings=settings,
-        environment=environment,
+        environment=_json_table(files.environment),
         records=records,
         finished=files.finished,
         running=not files.finished and _is_written(folder),
-        sizes=sizes,
-        energy=read_json(energy) if energy.exists() else None,
+        sizes=_json_table(files.clients).get("sizes"),
+        energy=_json_table(folder / "energy.json") or None,
     )
+
+
+def _json_table(path: Path) -> dict[str, Any]:
+    """What is in a JSON file, which older runs may lack."""
+    found = read_json(path) if path.exists() else {}
+    if not isinstance(found, dict):
+        raise RunError(f"{path} is not a table")
+    return found
 
 
 def _is_written(folder: Path) -> bool:

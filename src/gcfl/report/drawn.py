@@ -98,7 +98,7 @@ def _draw(axes: Any, plot: Plot, lines: Sequence[str]) -> None:
         low, high = axes.get_xlim()
         axes.set_xticks(places := log_ticks(low, high), list(map(number, places)))
         axes.set_xticks([], minor=True)
-    axes.set_xlabel(f"{plot.x} (logarithmic)" if plot.log else plot.x)
+    axes.set_xlabel(f"{plot.x}, logarithmic" if plot.log else plot.x)
     axes.set_ylabel(plot.y)
 
 

@@ -143,7 +143,8 @@ def _settings(study: Study) -> list[str]:
     if study.columns:
         parts += ["<h3>What differs</h3>", _values(study, study.columns)]
     if study.implied:
-        along = f"{_count(len(study.implied), 'setting')} more that differ along with these"
+        more = len(study.implied)
+        along = f"{more} more setting{'s differ' if more > 1 else ' differs'} along with these"
         parts.append(f"<details><summary>{along}</summary>{_values(study, study.implied)}</details>")
     common = [[name, shown(value)] for name, value in study.common.items()]
     shared = f"Common to all runs: {_count(len(common), 'setting')}"
@@ -154,7 +155,7 @@ def _settings(study: Study) -> list[str]:
 def _values(study: Study, names: Sequence[str]) -> str:
     """By setting: all its values; '-' where a method does not have it."""
     found = {name: sorted((run.settings.get(name) for run in study.runs), key=order) for name in names}
-    rows = [[name, "; ".join(dict.fromkeys(map(shown, values)))] for name, values in found.items()]
+    rows = [[name, "; ".join(dict.fromkeys(shown(value, name) for value in values))] for name, values in found.items()]
     return _table(["setting", "values"], rows, kind="text")
 
 
@@ -164,7 +165,8 @@ def _environments(runs: Sequence[Run]) -> list[str]:
     for run in runs:
         flat = {name: value for name, value in run.environment.items() if name != "packages"}
         if "memory_bytes" in flat:
-            flat["memory"] = human(flat.pop("memory_bytes"))
+            memory = flat.pop("memory_bytes")
+            flat["memory"] = human(memory) if isinstance(memory, int | float) else memory
         packages = run.environment.get("packages")
         flat |= packages if isinstance(packages, Mapping) else {}
         for name, value in flat.items():

@@ -15,7 +15,7 @@ from gcfl.errors import GcflError, one_line
 from gcfl.prepare import Given, federate
 from gcfl.report.charts import Heat, Section
 from gcfl.report.collect import Run
-from gcfl.report.study import shown
+from gcfl.report.study import order, shown
 
 _MOST = 4
 _DIVIDES = ("source", "samples", "clients", "partition", "alpha", "classes_per_client", "group", "owners", "min_size")
@@ -36,7 +36,7 @@ _WITHOUT_NOISE = {
 def partition(runs: Sequence[Run]) -> Section:
     """A heatmap of classes by clients for each division of the data, of the lowest seed."""
     divisions: dict[str, list[Run]] = {}
-    for run in runs:
+    for run in sorted(runs, key=lambda run: [order(run.settings.get(f"data.{name}")) for name in _DIVIDES]):
         divisions.setdefault(repr([run.settings.get(f"data.{name}") for name in _DIVIDES]), []).append(run)
     lowest = [[run for run in members if run.seed == min(other.seed for other in members)] for members in divisions.values()]
     by_title = {_title(members[0]): members for members in lowest}
@@ -46,8 +46,6 @@ def partition(runs: Sequence[Run]) -> Section:
         found = _heat(f"partition-{place}", title, members)
         if isinstance(found, Heat):
             plots.append(found)
-            if len(members[0].sizes or []) > _MOST_CLIENTS:
-                notes.append(f"{title}: the first {_MOST_CLIENTS} of {len(members[0].sizes or [])} clients.")
         else:
             notes.append(f"{title}: left out, since {found}.")
     if len(by_title) > _MOST:
@@ -59,7 +57,9 @@ def _title(run: Run) -> str:
     options = run.settings
     how = str(options.get("data.partition", "dirichlet"))
     more = f" α {shown(options.get('data.alpha', 0.4))}" if how in ("dirichlet", "quantity") else ""
-    return f"{options.get('data.source', 'digits')}, {how}{more}, {options.get('data.clients', '')} clients, seed {run.seed}"
+    clients = len(run.sizes or [])
+    many = f"first {_MOST_CLIENTS} of {clients}" if clients > _MOST_CLIENTS else f"{clients}"
+    return f"{options.get('data.source', 'digits')}, {how}{more}, {many} clients, seed {run.seed}"
 
 
 def _heat(id: str, title: str, runs: Sequence[Run]) -> Heat | str:

@@ -31,6 +31,7 @@ _FIRST = (
 # Settings of the problem; runs that differ in them are not compared in one plot.
 _SCENE = ("cohort", "model.name", "rounds")
 _NAMES = {full: short for short, full in SHORT.items()} | {"data.validation": "server's set"}
+_SIZES = ("cohort", "data.validation", "data.test")
 _BASE = ("method", "data.source")
 _BARE = ("method", "data.source", "data.noise_kind")
 
@@ -166,19 +167,20 @@ def _seeds_collide(runs: Sequence[Run], columns: list[str]) -> bool:
 
 
 def _group(members: list[Run], columns: list[str], runs: Sequence[Run]) -> Group:
-    """What a method has one value of does not tell its runs apart, and is left out of their name."""
-    method = members[0].settings["method"]
-    like = [run for run in runs if run.settings["method"] == method]
-    named = [name for name in columns if name == "method" or is_scene(name) or not _determined(like, name, [])]
+    """What a method, or a data set, has one value of does not tell its runs apart, and is left out of their name."""
+    settings = members[0].settings
+    like = {base: [run for run in runs if run.settings.get(base) == settings.get(base)] for base in _BASE}
+    bases = {name: "data.source" if is_scene(name) else "method" for name in columns}
+    named = [name for name in columns if name in _BASE or not _determined(like[bases[name]], name, [])]
     values = {name: members[0].settings.get(name) for name in columns}
     spoken = {name: values[name] for name in named}
-    return Group(values, spoken, members, told(spoken, scene=False) or str(method), told(spoken, scene=True))
+    return Group(values, spoken, members, told(spoken, scene=False) or str(settings["method"]), told(spoken, scene=True))
 
 
 def told(values: dict[str, Any], *, scene: bool, without: str | None = None) -> str:
     """'gcfl, score distance': the settings of the method, or those of the problem, but for one of them."""
     parts = {name: value for name, value in values.items() if name != without and value is not None and is_scene(name) == scene}
-    return ", ".join(shown(value) if name in _BARE else f"{short(name)} {shown(value)}" for name, value in parts.items())
+    return ", ".join(shown(value) if name in _BARE else f"{short(name)} {shown(value, name)}" for name, value in parts.items())
 
 
 def short(name: str) -> str:
@@ -186,10 +188,12 @@ def short(name: str) -> str:
     return _NAMES.get(name, name.rpartition(".")[2].replace("_", " "))
 
 
-def shown(value: Any) -> str:
-    """A setting's value as people write it."""
+def shown(value: Any, name: str = "") -> str:
+    """A setting's value as people write it; of one that is a share or a count, a share in %."""
     if value is None:
         return "-"
+    if name in _SIZES and isinstance(value, float):
+        return f"{100 * value:g}%"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):

@@ -100,7 +100,7 @@ def _chart(chart: Chart, lines: Sequence[str]) -> str:
 
 
 def _axis(chart: Chart) -> str:
-    return f"{chart.x} (logarithmic)" if chart.log else chart.x
+    return f"{chart.x}, logarithmic" if chart.log else chart.x
 
 
 def _spaced(values: list[float], across: Scale) -> list[float]:
@@ -164,20 +164,18 @@ def _bars(bars: Bars) -> str:
 
 def _heat(heat: Heat) -> str:
     classes, clients = len(heat.rows), len(heat.columns)
-    left = min(92.0, _LETTER * max(len(name) for name in heat.rows) + 8)
+    row_names, column_names = _told_apart(heat.rows, 86), _told_apart(heat.columns, 60)
+    left = min(92.0, _LETTER * max(map(len, row_names)) + 8)
     wide = (_WIDTH - left - 2) / clients
     high = min(20.0, max(3.0, 320 / classes))
     most = max((value for row in heat.values for value in row), default=0) or 1
     numbered = clients <= _MOST_NUMBERED and high >= 14 and wide >= _LETTER * len(str(most)) + 2
     bottom = 16 + high * classes
     parts = [_text(0, 11, heat.y, "start"), _text(_WIDTH - 2, bottom + 27, heat.x, "end")]
-    every_row, every_column = (
-        -(-12 // int(high)),
-        max(1, math.ceil((_LETTER * max(len(_cut(name, 60)) for name in heat.columns) + 4) / wide)),
-    )
+    every_row, every_column = -(-12 // int(high)), math.ceil((_LETTER * max(map(len, column_names)) + 4) / wide)
     for row, name in enumerate(heat.rows):
         if row % every_row == 0:
-            parts.append(_text(left - 4, 16 + high * row + high / 2 + 4, _cut(name, left - 6), "end"))
+            parts.append(_text(left - 4, 16 + high * row + high / 2 + 4, row_names[row], "end"))
         for column, value in enumerate(heat.values[row]):
             strength = value / most
             x, y = left + wide * column, 16 + high * row
@@ -185,15 +183,21 @@ def _heat(heat: Heat) -> str:
             parts.append(_box("cell", x, y, wide, high, words, f' fill-opacity="{strength:.3f}"'))
             if numbered and value:
                 parts.append(_text(x + wide / 2, y + high / 2 + 4, str(value), "middle", "strong" if strength > 0.55 else "count"))
-    for column, name in enumerate(heat.columns):
+    for column, name in enumerate(column_names):
         if column % every_column == 0:
-            parts.append(_text(left + wide * (column + 0.5), bottom + 13, _cut(name, 60), "middle"))
+            parts.append(_text(left + wide * (column + 0.5), bottom + 13, name, "middle"))
     return _svg(bottom + 32, f"{heat.y} by {heat.x}: {heat.title}", parts)
 
 
 def _box(kind: str, x: float, y: float, wide: float, high: float, words: str, more: str = "") -> str:
     size = f'x="{x:.2f}" y="{y:.2f}" width="{wide:.2f}" height="{high:.2f}"'
     return f'<rect class="{kind}" {size}{more}><title>{escape(words)}</title></rect>'
+
+
+def _told_apart(names: Sequence[str], width: float) -> list[str]:
+    """Names that fit; where that makes two alike, their places in the table."""
+    cut = [_cut(name, width) for name in names]
+    return cut if len(set(cut)) == len(set(names)) else [f"#{place}" for place in range(1, len(names) + 1)]
 
 
 def _cut(text: str, width: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -28,7 +29,9 @@ def whole_energy(run: Run) -> float | None:
     """What energy.json says, where all of the run was measured."""
     told = run.energy or {}
     kwh, rounds = told.get("kwh"), told.get("rounds")
-    return float(kwh) if isinstance(kwh, int | float) and rounds == len(run.records) and run.finished else None
+    return (
+        float(kwh) if isinstance(kwh, int | float) and math.isfinite(kwh) and rounds == len(run.records) and run.finished else None
+    )
 
 
 def rows(study: Study) -> list[dict[str, Any]]:
@@ -79,7 +82,7 @@ def cells(study: Study) -> tuple[list[str], list[list[str]]]:
 
 
 def _setting(name: str) -> Callable[[dict[str, Any]], str]:
-    return lambda row: shown(row["settings"][name])
+    return lambda row: shown(row["settings"][name], name)
 
 
 def percent(value: Spread | None) -> str:
