@@ -28,8 +28,7 @@ def save(sections: Sequence[Section], out: Path, format: str, lines: Sequence[st
     wanted = [section for section in sections if section.plots]
     if not wanted:
         raise RunError("these runs have nothing to draw: no round was evaluated")
-    # Names are text, never formulas; the same numbers give the same file.
-    settings: dict[Any, Any] = {"text.parse_math": False, "svg.hashsalt": "gcfl", "font.size": 9}
+    settings: dict[Any, Any] = {"text.parse_math": False, "font.size": 9}  # names are text, never formulas
     with matplotlib.rc_context(settings), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*[Gg]lyph.*missing")
         if out.suffix.lower() == f".{format}":
