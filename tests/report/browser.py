@@ -102,7 +102,10 @@ class Browser:
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.call("Emulation.setEmulatedMedia", features=scheme)
         self.call("Page.navigate", url=path.resolve().as_uri())
+        end = time.monotonic() + _SECONDS
         while self.ask("document.readyState") != "complete" or self.ask("location.protocol") != "file:":
+            if time.monotonic() > end:
+                raise TimeoutError(f"{path} does not open")
             time.sleep(0.02)
 
     def ask(self, expression: str) -> Any:

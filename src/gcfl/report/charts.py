@@ -7,8 +7,10 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from statistics import mean
 
+import numpy as np
+
 from gcfl.report.collect import KINDS, Record, Run
-from gcfl.report.study import Group, Study, short, spread, told
+from gcfl.report.study import Group, Study, short, told
 
 _FAR = 20.0  # settings that are so many times apart want an axis of powers
 _LOG_FROM = 5.0  # lines that end this many times apart would hide in a corner of a linear axis
@@ -110,10 +112,10 @@ def _course(group: Group, value: Callable[[Record], float | None], cost: Callabl
     """A value over rounds, or over what was spent until then. Each point is a round that all seeds have."""
     courses = [_one(run, value, cost) for run in group.used]
     rounds = [number for number in courses[0] if all(number in course for course in courses)]
-    x = [mean(course[number][0] for course in courses) for number in rounds]
-    spreads = [spread(course[number][1] for course in courses) for number in rounds]
-    sd = [found.sd or 0.0 for found in spreads if found] if len(courses) > 1 else None
-    return Line(group.line, x, [found.mean for found in spreads if found], sd, rounds)
+    values = np.array([[course[number] for number in rounds] for course in courses]).reshape(len(courses), len(rounds), 2)
+    x, y = values.mean(axis=0).T.tolist() if rounds else ([], [])
+    sd = values[:, :, 1].std(axis=0, ddof=1).tolist() if len(courses) > 1 else None
+    return Line(group.line, x, y, sd, rounds)
 
 
 def _one(
