@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from gcfl import __version__, cli_data, cli_flower, cli_sweep
+from gcfl import __version__, cli_data, cli_flower, cli_report, cli_sweep
 from gcfl.arguments import settings_of
 from gcfl.errors import ConfigError, GcflError, Interrupted
 
@@ -89,6 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     cli_data.add_verb(verbs, common, _Parser)
     cli_sweep.add_verbs(verbs, common, _Parser)
     cli_flower.add_verb(verbs, common, _Parser)
+    cli_report.add_verbs(verbs, common)
     return parser
 
 
@@ -195,6 +196,7 @@ _VERBS = {
     "sweep": cli_sweep.sweep,
     "paper": cli_sweep.paper,
     "flower": cli_flower.run_verb,
+    **cli_report.VERBS,
 }
 
 

@@ -109,14 +109,16 @@ def _cost_table(result: Result) -> Table:
     return table
 
 
-def chart(values: Sequence[float], width: int = _WIDTH, height: int = _HEIGHT) -> list[str]:
-    """A block chart with the scale on the left, one line per row."""
+def chart(
+    values: Sequence[float], width: int = _WIDTH, height: int = _HEIGHT, scale: tuple[float, float] | None = None
+) -> list[str]:
+    """A block chart with the scale (of these values, if none is given) on the left, one line per row."""
     if not values:
         return []
     columns = min(width, len(values))
     bounds = [round(column * len(values) / columns) for column in range(columns + 1)]
     means = [sum(values[low:high]) / (high - low) for low, high in pairwise(bounds)]
-    low, high = min(means), max(means)
+    low, high = scale or (min(means), max(means))
     span = (high - low) or 1.0
     # The lowest point still shows as one eighth of a row.
     levels = [1 + round((value - low) / span * (height * 8 - 1)) for value in means]

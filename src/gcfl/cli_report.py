@@ -1,0 +1,99 @@
+"""`gcfl report`, `gcfl compare`, `gcfl track`: what run folders say."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from gcfl.errors import ConfigError
+
+_REPORT = """\
+One file about many runs: tables, curves, cost, settings, versions. RUNS are run folders, or folders that contain some at any
+depth. Runs that differ in the seed alone are told as mean and standard deviation. For example:
+  gcfl report runs -o report.html
+  gcfl report runs --format md
+"""
+_TRACK = """\
+Send the rounds of run folders (or of all runs in a folder) to TensorBoard or MLflow. For example:
+  gcfl track runs --tensorboard logs
+  gcfl track runs --mlflow sqlite:///mlflow.db
+"""
+
+
+def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
+    plain = argparse.RawDescriptionHelpFormatter
+    report = verbs.add_parser(
+        "report",
+        help="one file about many runs: html, csv, json, md, png, svg",
+        description=_REPORT,
+        formatter_class=plain,
+        parents=[common],
+        allow_abbrev=False,
+    )
+    report.add_argument("runs", metavar="RUNS", type=Path, nargs="+")
+    report.add_argument("-o", "--out", type=Path, help="the file, or the folder of figures (report.html)")
+    report.add_argument("--format", help="html, csv, json, md, png or svg; else the ending of --out says it")
+    report.add_argument("--title", default="Runs compared", help="the heading of the page")
+    report.add_argument("--paper", metavar="JSON", type=Path, help="a file with figures of a paper to show next to these")
+    report.add_argument("--no-data", action="store_true", help="do not read the data to show who holds what")
+    compare = verbs.add_parser(
+        "compare", help="two runs side by side: settings that differ, accuracy, cost, curves", parents=[common], allow_abbrev=False
+    )
+    compare.add_argument("first", metavar="A", type=Path)
+    compare.add_argument("second", metavar="B", type=Path)
+    track = verbs.add_parser(
+        "track",
+        help="send the rounds of runs to TensorBoard or MLflow",
+        description=_TRACK,
+        formatter_class=plain,
+        parents=[common],
+        allow_abbrev=False,
+    )
+    track.add_argument("runs", metavar="RUN", type=Path, nargs="+")
+    track.add_argument("--tensorboard", metavar="DIR", type=Path, help="write event files below this folder")
+    track.add_argument("--mlflow", metavar="URI", help="a tracking server or database")
+
+
+def report(options: argparse.Namespace, _: list[str]) -> None:
+    from gcfl.report.make import report as make
+
+    paper = _paper(options.paper) if options.paper else None
+    for file in make(options.runs, options.out, options.format, title=options.title, paper=paper, data=not options.no_data):
+        print(file)
+
+
+def _paper(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ConfigError(f"{path} is not valid JSON: {error}") from None
+
+
+def compare(options: argparse.Namespace, _: list[str]) -> None:
+    from gcfl.report.compare import compare as show
+
+    show(options.first, options.second)
+
+
+def track(options: argparse.Namespace, _: list[str]) -> None:
+    if options.tensorboard is None and options.mlflow is None:
+        raise ConfigError("say where to: --tensorboard DIR or --mlflow URI")
+    from gcfl.report import track as sinks
+    from gcfl.report.collect import collect
+
+    found = collect(options.runs)
+    for name, why in found.left_out:
+        print(f"warning: left out {name}: {why}", file=sys.stderr)
+    for run in found.runs:
+        if options.tensorboard is not None:
+            sinks.tensorboard(run.folder, options.tensorboard)
+        if options.mlflow is not None:
+            sinks.mlflow(run.folder, options.mlflow)
+        if not options.quiet:
+            print(f"{run.name}: {len(run.records)} rounds")
+
+
+VERBS = {"report": report, "compare": compare, "track": track}

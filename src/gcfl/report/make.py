@@ -1,0 +1,86 @@
+"""`report`: from run folders to a file to send to a colleague."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gcfl.errors import ConfigError, RunError, one_of
+from gcfl.files import write_atomic
+from gcfl.report import tables
+from gcfl.report.charts import Chart, sections
+from gcfl.report.collect import collect
+from gcfl.report.page import page
+from gcfl.report.paper import beside
+from gcfl.report.study import study
+
+FORMATS = ("html", "csv", "json", "md", "png", "svg")
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+
+def report(
+    runs: Paths,
+    out: str | os.PathLike[str] | None = None,
+    format: str | None = None,
+    *,
+    title: str = "Runs compared",
+    paper: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+    data: bool = True,
+) -> list[Path]:
+    """Write a report about run folders, or folders that contain some; returns the files written.
+
+    format: html (all in one file), csv, json or md (the summary table), png or svg (the figures: one file where `out` ends
+    so, else a folder). Unset, the ending of `out` says it. paper: figures to show next to ours, {"title", "rows":
+    [{"label", "paper", "ours"}]}, or several of these. data: rebuild who holds what from the data, where it is there.
+    """
+    kind, target = _target(out, format)
+    compared = beside(paper)
+    found = collect([runs] if isinstance(runs, str | os.PathLike) else runs)
+    made = study(found.runs)
+    try:
+        if kind in ("csv", "json", "md"):
+            text = {
+                "csv": lambda: tables.as_csv(made),
+                "json": lambda: tables.as_json(made, found.left_out),
+                "md": lambda: tables.as_md(made, found.left_out),
+            }[kind]()
+            return [_written(target, text)]
+        parts = sections(made)
+        if data:
+            from gcfl.report.partition import partition
+
+            parts.append(partition(found.runs))
+        if kind == "html":
+            return [_written(target, page(title, found, made, parts, compared))]
+        from gcfl.report.drawn import save
+
+        lines = [line.name for part in parts for plot in part.plots if isinstance(plot, Chart) for line in plot.lines]
+        return save(parts, target, kind, list(dict.fromkeys([*made.lines, *lines])))
+    except OSError as error:
+        raise RunError(f"cannot write {target}: {error.strerror or error}") from error
+
+
+def _target(out: str | os.PathLike[str] | None, format: str | None) -> tuple[str, Path]:
+    """What to write, and where; told before any folder is read."""
+    ending = Path(out).suffix.lower().lstrip(".") if out is not None else ""
+    kind = format or (ending if ending in FORMATS else "html")
+    if kind not in FORMATS:
+        raise ConfigError(f"format must be {one_of(FORMATS)}, got {kind!r}")
+    if out is None:
+        return kind, Path("report" if kind in ("png", "svg") else f"report.{kind}")
+    target = Path(out)
+    if kind not in ("png", "svg") and target.is_dir():
+        target = target / f"report.{kind}"
+    elif ending in FORMATS and ending != kind:
+        raise ConfigError(f"{target} ends in .{ending}, but the format is {kind}")
+    elif kind in ("png", "svg") and ending != kind and target.is_file():
+        raise ConfigError(f"{target} is a file; figures go into a folder, or into one file that ends in .{kind}")
+    return kind, target
+
+
+def _written(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, text.encode())
+    return path

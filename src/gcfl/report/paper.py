@@ -1,0 +1,55 @@
+"""The paper's figures next to ours: {"title", "rows": [{"label", "paper", "ours"}]}, checked before any work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gcfl.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Row:
+    label: str
+    paper: str
+    ours: str
+    difference: str
+
+
+@dataclass(frozen=True)
+class Beside:
+    """One table. Values are numbers, text such as '47.4 ± 0.3', or None where one side has nothing."""
+
+    title: str
+    rows: list[Row]
+    note: str = ""
+
+
+def beside(given: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None) -> list[Beside]:
+    """One mapping or several to tables."""
+    if given is None:
+        return []
+    several = [given] if isinstance(given, Mapping) else given
+    if isinstance(several, str) or not isinstance(several, Sequence):
+        raise ConfigError(f"the paper's figures must be a mapping with title and rows, got {several!r}")
+    return [_one(mapping) for mapping in several]
+
+
+def _one(mapping: Any) -> Beside:
+    rows = mapping.get("rows") if isinstance(mapping, Mapping) else None
+    if not isinstance(rows, Sequence) or isinstance(rows, str) or not isinstance(mapping.get("title"), str):
+        raise ConfigError(f"the paper's figures must be a mapping with a title and a list of rows, got {mapping!r}")
+    return Beside(mapping["title"], [_row(row) for row in rows], str(mapping.get("note", "")))
+
+
+def _row(row: Any) -> Row:
+    if not isinstance(row, Mapping) or set(row) != {"label", "paper", "ours"}:
+        raise ConfigError(f"a row of the paper's figures has label, paper and ours, got {row!r}")
+    paper, ours = row["paper"], row["ours"]
+    numbers = all(isinstance(value, int | float) for value in (paper, ours))
+    return Row(str(row["label"]), _text(paper), _text(ours), f"{ours - paper:+.3g}" if numbers else "-")
+
+
+def _text(value: Any) -> str:
+    return "-" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)

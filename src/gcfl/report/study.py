@@ -1,0 +1,220 @@
+"""What a set of runs compares: settings they share, settings that differ, and groups of runs that differ in the seed alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import mean, stdev
+from typing import Any
+
+from gcfl.experiment import SHORT
+from gcfl.report.collect import Run
+
+# They cannot change a result (engine), or follow from the seed (given: digests of first weights and of samples that were drawn).
+_NEUTRAL = ("seed", "engine.workers", "engine.checkpoint_every")
+# The order in which settings are tried as an explanation of what differs; the others follow by name.
+_FIRST = (
+    "method",
+    "data.source",
+    "data.noise_kind",
+    "data.noise",
+    "data.partition",
+    "data.alpha",
+    "cohort",
+    "data.validation",
+    "coreset.budget",
+    "coreset.score",
+    "coreset.variant",
+)
+# Settings of the problem; runs that differ in them are not compared in one plot.
+_SCENE = ("cohort", "model.name", "rounds")
+_NAMES = {full: short for short, full in SHORT.items()} | {"data.validation": "server's set"}
+_SIZES = ("cohort", "data.validation", "data.test")
+_BASE = ("method", "data.source")
+_BARE = ("method", "data.source", "data.noise_kind")
+
+
+@dataclass(frozen=True)
+class Spread:
+    """mean ± sd (sample standard deviation; None of a single value) of n values."""
+
+    mean: float
+    sd: float | None
+    n: int
+
+
+def spread(values: Iterable[float | None]) -> Spread | None:
+    known = [float(value) for value in values if value is not None]
+    return Spread(mean(known), stdev(known) if len(known) > 1 else None, len(known)) if known else None
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that differ in the seed alone. values: those of the columns, None for a setting that the method does not have.
+
+    spoken: those of them that its name is made of; line: the part about the method; scene: that about the problem.
+    """
+
+    values: dict[str, Any]
+    spoken: dict[str, Any]
+    runs: list[Run]
+    line: str
+    scene: str
+
+    @property
+    def label(self) -> str:
+        return f"{self.line}, {self.scene}" if self.scene else self.line
+
+    @cached_property
+    def used(self) -> list[Run]:
+        """The runs that figures are made of: the finished ones, or, where none is, what there is."""
+        return [run for run in self.runs if run.finished] or [run for run in self.runs if run.records]
+
+    @property
+    def finished(self) -> bool:
+        return any(run.finished for run in self.runs)
+
+    @property
+    def state(self) -> str:
+        """'2 seeds', or what is missing."""
+        open_ = [run for run in self.runs if not run.finished]
+        if not open_:
+            return f"{len(self.runs)} seed{'s' if len(self.runs) > 1 else ''}"
+        if self.finished:
+            return f"{len(self.runs) - len(open_)} of {len(self.runs)} seeds finished"
+        return "; ".join(dict.fromkeys(run.state for run in self.runs))
+
+    @property
+    def knows_truth(self) -> bool:
+        """Skyline is told which samples are clean, so it is a mark to measure by, not a competitor."""
+        return "skyline" in str(self.runs[0].settings["method"]).split("+")
+
+    @cached_property
+    def accuracy(self) -> Spread | None:
+        return spread(run.accuracy for run in self.used)
+
+    def over(self, of: Any) -> Spread | None:
+        """A number of each run, over the runs that count."""
+        return spread(of(run) for run in self.used)
+
+
+@dataclass(frozen=True)
+class Study:
+    """common: settings that all runs share. columns: those that tell groups apart. implied: others that differ along with them."""
+
+    runs: list[Run]
+    common: dict[str, Any]
+    columns: list[str]
+    implied: list[str]
+    groups: list[Group]
+
+    @property
+    def lines(self) -> list[str]:
+        return list(dict.fromkeys(group.line for group in self.groups))
+
+    @property
+    def scenes(self) -> dict[str, list[Group]]:
+        found: dict[str, list[Group]] = {}
+        for group in self.groups:
+            found.setdefault(group.scene, []).append(group)
+        return found
+
+    @cached_property
+    def best(self) -> list[Group]:
+        """In each scene with several methods the finished group with the highest accuracy; ties share it."""
+        winners = []
+        for groups in self.scenes.values():
+            rated = [group for group in groups if group.finished and group.accuracy and not group.knows_truth]
+            if len(groups) > 1 and rated:
+                top = max(group.accuracy.mean for group in rated if group.accuracy)
+                winners += [group for group in rated if group.accuracy and group.accuracy.mean == top]
+        return winners
+
+
+def study(runs: Sequence[Run]) -> Study:
+    names = sorted({name for run in runs for name in run.settings} - set(_NEUTRAL), key=_rank)
+    differing = [name for name in names if len({_key(run.settings.get(name)) for run in runs}) > 1]
+    given = [name for name in differing if name.startswith("given.")]
+    columns = _columns(runs, [name for name in differing if name not in given])
+    if _seeds_collide(runs, columns):  # other data or another model from Python is not another seed
+        columns = _columns(runs, columns + given)
+    common = {name: runs[0].settings[name] for name in names if name not in differing and not name.startswith("given.")}
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(_key([run.settings.get(name) for name in columns]), []).append(run)
+    made = [_group(sorted(members, key=lambda run: run.seed), columns, runs) for members in groups.values()]
+    made.sort(key=lambda group: [order(group.values[name]) for name in sorted(columns, key=lambda name: not is_scene(name))])
+    return Study(list(runs), common, columns, [name for name in differing if name not in columns and name not in given], made)
+
+
+def _columns(runs: Sequence[Run], differing: list[str]) -> list[str]:
+    """Method and data, and every setting that these two do not determine: a rate that belongs to a method says nothing more."""
+    chosen = [name for name in differing if name in _BASE]
+    return chosen + [name for name in differing if name not in _BASE and not _determined(runs, name, chosen)]
+
+
+def _determined(runs: Sequence[Run], name: str, by: Sequence[str]) -> bool:
+    seen: dict[str, str] = {}
+    values = ((_key([run.settings.get(other) for other in by]), _key(run.settings.get(name))) for run in runs)
+    return all(seen.setdefault(where, value) == value for where, value in values)
+
+
+def _seeds_collide(runs: Sequence[Run], columns: list[str]) -> bool:
+    keys = [_key([run.seed, *(run.settings.get(name) for name in columns)]) for run in runs]
+    return len(set(keys)) < len(keys)
+
+
+def _group(members: list[Run], columns: list[str], runs: Sequence[Run]) -> Group:
+    """What a method, or a data set, has one value of does not tell its runs apart, and is left out of their name."""
+    settings = members[0].settings
+    like = {base: [run for run in runs if run.settings.get(base) == settings.get(base)] for base in _BASE}
+    bases = {name: "data.source" if is_scene(name) else "method" for name in columns}
+    named = [name for name in columns if name in _BASE or not _determined(like[bases[name]], name, [])]
+    values = {name: members[0].settings.get(name) for name in columns}
+    spoken = {name: values[name] for name in named}
+    return Group(values, spoken, members, told(spoken, scene=False) or str(settings["method"]), told(spoken, scene=True))
+
+
+def told(values: dict[str, Any], *, scene: bool, without: str | None = None) -> str:
+    """'gcfl, score distance': the settings of the method, or those of the problem, but for one of them."""
+    parts = {name: value for name, value in values.items() if name != without and value is not None and is_scene(name) == scene}
+    return ", ".join(shown(value) if name in _BARE else f"{short(name)} {shown(value, name)}" for name, value in parts.items())
+
+
+def short(name: str) -> str:
+    """data.noise -> noise; coreset.score -> score."""
+    return _NAMES.get(name, name.rpartition(".")[2].replace("_", " "))
+
+
+def shown(value: Any, name: str = "") -> str:
+    """A setting's value as people write it; of one that is a share or a count, a share in %."""
+    if value is None:
+        return "-"
+    if name in _SIZES and isinstance(value, float):
+        return f"{100 * value:g}%"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return f"{value:g}"
+    return ", ".join(map(shown, value)) if isinstance(value, list) else str(value)
+
+
+def is_scene(name: str) -> bool:
+    return name in _SCENE or name.startswith("data.")
+
+
+def _rank(name: str) -> tuple[int, str]:
+    return (_FIRST.index(name) if name in _FIRST else len(_FIRST), name)
+
+
+def _key(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, default=str)
+
+
+def order(value: Any) -> tuple[int, float, str]:
+    """None, then numbers by size, then text."""
+    if isinstance(value, int | float):
+        return (1, float(value), "")
+    return (0, 0.0, "") if value is None else (2, 0.0, shown(value))

@@ -1,0 +1,195 @@
+"""Rounds to TensorBoard or MLflow: afterwards from run folders, or while a run goes on.
+
+    gcfl.report.track.tensorboard("runs/digits-...", "logs")
+
+    with gcfl.report.track.MLflow("sqlite:///mlflow.db") as sink:
+        gcfl.run(..., on_start=sink.start, on_round=sink)
+
+A tracker changes nothing in a run, and is no part of what a run is. Steps are rounds, counted from 0 as in rounds.jsonl.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from gcfl.engine import RunFolder
+from gcfl.errors import ConfigError, RunError, one_line
+from gcfl.experiment import Experiment
+from gcfl.report.collect import KINDS, flat, read
+from gcfl.report.study import shown
+from gcfl.types import RoundRecord
+
+log = logging.getLogger("gcfl")
+_LONGEST = 500  # letters of a parameter that every MLflow takes
+_SCALARS = ("accuracy", "loss", "train_loss", "validation_loss", "lr", "cohort", "steps")
+
+
+def scalars(record: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of a round, by name; what it does not have is left out."""
+    found: dict[str, Any] = {name: record[name] for name in _SCALARS}
+    found |= {f"coreset/{name}": value for name, value in record["coreset"].items()}
+    found |= {f"samples/{name}": value for name, value in record["samples"].items()}
+    found |= {f"cpu_seconds/{kind}": record["time"][kind]["cpu"] for kind in KINDS}
+    found |= {f"bytes/{direction}": sum(names.values()) for direction, names in record["bytes"].items()}
+    found["left_out"] = len(record["left_out"])
+    return {name: float(value) for name, value in found.items() if value is not None}
+
+
+class Target(Protocol):
+    """Where numbers go: a name and settings first, then each round, then the end."""
+
+    def begin(self, name: str, settings: Mapping[str, Any]) -> None: ...
+    def add(self, round: int, values: Mapping[str, float]) -> None: ...
+    def end(self, finished: bool) -> None: ...
+
+
+class _Sink:
+    """Pass `start` as on_start and the sink itself as on_round; leave the `with` to close it."""
+
+    def __init__(self, target: Target, name: str) -> None:
+        self._target = target
+        self._name = name
+        self._begun = False
+        self._broken = False
+
+    def __enter__(self) -> _Sink:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._do(lambda: self._target.end(kind is None))
+
+    def start(self, experiment: Experiment, folder: RunFolder, done: int) -> None:
+        """Without it, the run is called what the sink was told, and its settings are not known."""
+        self._begun = True
+        self._do(lambda: self._target.begin(folder.path.name, flat(experiment.resolved())))
+
+    def __call__(self, record: RoundRecord) -> None:
+        if not self._begun:
+            self._begun = True
+            self._do(lambda: self._target.begin(self._name, {}))
+        self._do(lambda: self._target.add(record.round, scalars(record.to_json())))
+
+    def _do(self, what: Callable[[], None]) -> None:
+        """Whatever a tracker's library raises must not stop a run."""
+        if self._broken:
+            return
+        try:
+            what()
+        except Exception as error:
+            self._broken = True
+            log.warning("tracking stopped, the run goes on: %s; gcfl track can send its rounds later", one_line(error))
+
+
+class TensorBoard(_Sink):
+    """A sink that writes event files to a folder of the run's name below `logdir`."""
+
+    def __init__(self, logdir: str | os.PathLike[str], name: str = "run") -> None:
+        super().__init__(_TensorBoard(Path(logdir)), name)
+
+
+class MLflow(_Sink):
+    """A sink that makes, or goes on with, a run of that name in the experiment 'gcfl' of a tracking server or database."""
+
+    def __init__(self, uri: str, name: str = "run") -> None:
+        super().__init__(_MLflow(uri), name)
+
+
+def tensorboard(folder: str | os.PathLike[str], logdir: str | os.PathLike[str]) -> None:
+    """All rounds of a run folder. What was written of the same run before is hidden by what is written now."""
+    _export(Path(folder), _TensorBoard(Path(logdir)))
+
+
+def mlflow(folder: str | os.PathLike[str], uri: str) -> None:
+    """All rounds of a run folder that the tracking server at `uri` does not have yet."""
+    _export(Path(folder), _MLflow(uri))
+
+
+def _export(folder: Path, target: Target) -> None:
+    run = read(folder)
+    try:
+        target.begin(folder.resolve().name, run.settings)
+        for record in run.records:
+            target.add(record["round"], scalars(record))
+        target.end(run.finished)
+    except Exception as error:  # whatever the tracker's library raises
+        raise RunError(f"{folder} cannot be sent: {one_line(error)}") from error
+
+
+class _TensorBoard:
+    def __init__(self, logdir: Path) -> None:
+        self._make = _tensorboard_writer()
+        self._logdir = logdir
+        self._name, self._settings = "run", ""
+        self._writer: Any = None
+
+    def begin(self, name: str, settings: Mapping[str, Any]) -> None:
+        self._name = name
+        self._settings = "\n".join(f"    {key} = {shown(value)}" for key, value in settings.items())
+
+    def add(self, round: int, values: Mapping[str, float]) -> None:
+        if self._writer is None:  # only now is it known from which step on earlier events no longer count
+            self._writer = self._make(str(self._logdir / self._name), purge_step=round)
+            if self._settings:
+                self._writer.add_text("settings", self._settings, round)
+        for name, value in values.items():
+            self._writer.add_scalar(name, value, round)
+
+    def end(self, finished: bool) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+
+def _tensorboard_writer() -> Callable[..., Any]:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise ConfigError("tensorboard is not installed: pip install 'gcfl[track]'") from None
+    return SummaryWriter
+
+
+class _MLflow:
+    """Through MLflow's client, which, unlike its functions, keeps no run open for the whole process."""
+
+    def __init__(self, uri: str) -> None:
+        try:
+            from mlflow.entities import Metric, Param
+            from mlflow.tracking import MlflowClient
+        except ImportError:
+            raise ConfigError("mlflow is not installed: pip install 'gcfl[track]'") from None
+        self._client: Any = MlflowClient(tracking_uri=uri)
+        self._metric, self._param = Metric, Param
+        self._run = ""
+        self._next = 0
+
+    def begin(self, name: str, settings: Mapping[str, Any]) -> None:
+        client = self._client
+        known = client.get_experiment_by_name("gcfl")
+        experiment = known.experiment_id if known else client.create_experiment("gcfl")
+        # Run folders are named by what they are, so the same name is the same run.
+        quoted = name.replace("'", "")
+        same = client.search_runs([experiment], filter_string=f"tags.\"gcfl.run\" = '{quoted}'", max_results=1)
+        if same:
+            self._run = same[0].info.run_id
+            self._next = int(same[0].data.tags.get("gcfl.next_round", 0))
+            return
+        self._run = client.create_run(experiment, run_name=name, tags={"gcfl.run": quoted}).info.run_id
+        params = [self._param(key, shown(value)[:_LONGEST]) for key, value in settings.items()]
+        for start in range(0, len(params), 100):  # the most that MLflow takes at once
+            client.log_batch(self._run, params=params[start : start + 100])
+
+    def add(self, round: int, values: Mapping[str, float]) -> None:
+        if round < self._next:
+            return
+        now = int(time.time() * 1000)  # when it was told: records hold durations only
+        self._client.log_batch(self._run, metrics=[self._metric(name, value, now, round) for name, value in values.items()])
+        self._client.set_tag(self._run, "gcfl.next_round", str(round + 1))
+        self._next = round + 1
+
+    def end(self, finished: bool) -> None:
+        if self._run:
+            self._client.set_terminated(self._run, "FINISHED" if finished else "KILLED")
