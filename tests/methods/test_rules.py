@@ -347,6 +347,19 @@ def test_warm_start_trains_before_the_first_round_and_fine_tuning_after_the_last
     assert extra == [server] * 6
 
 
+def test_names_say_what_a_method_is():
+    for name, expected in {
+        "fedavg": "fedavg",
+        "finetune": "fedavg+finetune",
+        "finetune+fedavg": "fedavg+finetune",
+        "fedavg+gcfl": "gcfl",
+        "gcfl+scaffold": "gcfl+scaffold",
+        "scaffold+gcfl": "gcfl+scaffold",
+        "gcfl+finetune": "gcfl+finetune",
+    }.items():
+        assert config.build({"method": name})[0].method == expected
+
+
 def test_words_that_preset_options():
     assert config.build({"method": "gcfl+finetune"})[0].server.fine_tune == "end"
     assert config.build({"method": "fedavgm+warmstart"})[0].server.warm_start == 10

@@ -150,10 +150,11 @@ def parse(name: str) -> Slots:
 
 
 def canonical(name: str) -> str:
-    """One name per method: words in the catalogue's order, without `fedavg` where it only says what holds anyway."""
+    """One name per method: words in the catalogue's order, without `fedavg` where another word says what the method is."""
     words = [word for word in WORDS if word in name.split("+")]
     rest = [word for word in words if word != "fedavg"]
-    return "+".join(rest or words)
+    additions = all(WORDS[word].presets for word in rest)
+    return "+".join(dict.fromkeys(["fedavg", *rest]) if additions else rest)
 
 
 def known_options(slot: str) -> set[str]:
