@@ -44,7 +44,8 @@ def draw(plan: Plan, rows: Sequence[Row], path: Path) -> Path | None:
         mine = [row for row in rows if not by or repr(dict(row.differs).get(by)) == panel]
         (_bars if x == "label" else _over_run if x in _RUNNING else _over_setting)(axes, mine, labels, x, y, by)
         axes.set_title(panel.strip("'") if by else plan.title, fontsize=10)
-        axes.set_ylabel(_VALUES[y])
+        if x != "label":  # bars name their lines on this axis
+            axes.set_ylabel(_VALUES[y])
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
     if x != "label":
@@ -137,6 +138,7 @@ def _bars(axes: Any, rows: Sequence[Row], _: Sequence[str], x: str, y: str, by: 
     spread = [float(np.std(one, ddof=1)) if len(one) > 1 else 0.0 for one in values]
     axes.barh(names, [float(np.mean(one)) for one in values], xerr=spread if any(spread) else None, color=STYLES[2][0], height=0.6)
     axes.invert_yaxis()
+    axes.set_xlim(0, 1.15 * max(float(np.mean(one)) + extra for one, extra in zip(values, spread, strict=True)) or 1.0)
     axes.set_xlabel(_VALUES[y])
     for place, one in enumerate(values):
-        axes.text(float(np.mean(one)), place, f" {np.mean(one):.3f}", va="center", fontsize=8)
+        axes.text(float(np.mean(one)) + spread[place], place, f" {np.mean(one):.3f}", va="center", fontsize=8)
