@@ -38,7 +38,7 @@ def tuned(view: ServerView, rule: ServerRule, model: Tree, when: Literal["each",
     """The model after a round, or after the last, trained on D_S if the rule says so."""
     if rule.fine_tune != when:
         return model
-    usual = view.setting.train.lr if when == "end" else this_round(view)
+    usual = view.setting.train.lr / 10 if when == "end" else this_round(view)  # At train.lr, a few steps undo the last rounds.
     return on_own(view, model, rule.fine_tune_lr or usual, rule.fine_tune_epochs, TUNE).model
 
 

@@ -234,7 +234,7 @@ class ServerRule(Part):
     fine_tune_epochs: Count = 1
     """epochs of fine-tuning"""
     fine_tune_lr: Positive | None = None
-    """learning rate of fine-tuning; unset: that of the round (each), or train.lr (end)"""
+    """learning rate of fine-tuning; unset: that of the round (each), or a tenth of train.lr (end)"""
     takes_part: bool = False
     """the server trains on its clean set as one more client"""
     hold_out: Annotated[float, AfterValidator(within(0, 1, high_open=True))] = 0.0
