@@ -73,11 +73,11 @@ def read_recipe(name: str) -> dict[str, Any]:
 def read_plan(source: str, scale: str | None = None, seeds: int | None = None) -> Plan:
     """The sweep of a file, or of a recipe by its name."""
     path = Path(source)
-    if path.suffix == ".toml" or path.exists():
-        raw, name, where = config.read_toml(path), path.stem, str(path)
-    elif source in recipe_names():
+    if source in recipe_names():  # even where a folder has its name
         raw, name, where = read_recipe(source), source, f"the recipe {source}"
         scale = scale or "small"
+    elif path.suffix == ".toml" or path.exists():
+        raw, name, where = config.read_toml(path), path.stem, str(path)
     else:
         raise ConfigError(f"{source!r} is neither a file nor a recipe{did_you_mean(source, recipe_names())}")
     unknown = next((key for key in raw if key not in _SECTIONS), None)
