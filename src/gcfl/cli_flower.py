@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,12 @@ def add_verb(verbs: Any, common: argparse.ArgumentParser, kind: type[argparse.Ar
         allow_abbrev=False,
     )
     export.add_argument("--to", type=Path, required=True, help="the folder of the app")
+    export.add_argument("--sites", help="a,b,c: sites that bring their own data; --data is then the server's own clean samples")
     up = actions.add_parser("up", help="start a SuperLink and SuperNodes here, with TLS and node authentication", parents=[common])
     up.add_argument("--nodes", type=int, default=3, help="how many SuperNodes (3)")
+    up.add_argument(
+        "--site", action="append", metavar="NAME=PATH", help="a SuperNode for a site with data of its own; once for each"
+    )
     down = actions.add_parser("down", help="end what up started", parents=[common])
     for one in (up, down):
         one.add_argument("--in", dest="place", type=Path, default=Path("federation"), help="its folder (federation)")
@@ -40,8 +45,9 @@ def run_verb(options: argparse.Namespace, rest: list[str]) -> None:
     if options.action == "up":
         if options.nodes < 1:
             raise ConfigError(f"--nodes must be at least 1, got {options.nodes}")
-        started = local.up(options.place, options.nodes)
-        print(f"a SuperLink on 127.0.0.1:{started['port']} and {options.nodes} SuperNodes, logs in {options.place}")
+        sites = dict(map(_site, options.site or ()))
+        started = local.up(options.place, options.nodes, sites)
+        print(f"a SuperLink on 127.0.0.1:{started['port']} and {len(started['nodes'])} SuperNodes, logs in {options.place}")
         print(f"run an app on it: FLWR_HOME={options.place.absolute() / 'home'} flwr run app {local.NAME} --stream")
         print(f"end it:           gcfl flower down --in {options.place}")
         return
@@ -51,5 +57,19 @@ def run_verb(options: argparse.Namespace, rest: list[str]) -> None:
     if rest and not rest[0].startswith("--") and (Path(rest[0]) / "config.toml").exists():
         rest = [str(Path(rest[0]) / "config.toml"), *rest[1:]]
     built, _, _ = settings_of(rest)
-    for path in export(built, options.to):
+    for path in export(built, options.to, tuple(_names(options.sites)) if options.sites is not None else ()):
         print(path)
+
+
+def _names(sites: str) -> list[str]:
+    names = [name.strip() for name in sites.split(",")]
+    if not all(re.fullmatch(r"[\w.-]+", name) for name in names):
+        raise ConfigError(f"--sites must be names of letters, digits, dots and dashes with commas between them, got {sites!r}")
+    return names
+
+
+def _site(text: str) -> tuple[str, Path]:
+    name, found, place = text.partition("=")
+    if not (name and found and place):
+        raise ConfigError(f"--site must be NAME=PATH, got {text!r}")
+    return name, Path(place).expanduser()

@@ -86,6 +86,7 @@ class Prepared:
             transport=transport,
             evaluate_every=self.experiment.engine.evaluate_every,
             held_out=self.held_out,
+            names=self.federation.clients.names,
         )
 
     @property
@@ -99,10 +100,10 @@ class Prepared:
         return Observer(self.federation.truth, self.federation.clients.source_rows)
 
 
-def prepare(experiment: Experiment, given: Given) -> Prepared:
-    """Read, cut, deal, flip, build the network, and check that they fit together."""
+def prepare(experiment: Experiment, given: Given, federated: tuple[Source, Federation] | None = None) -> Prepared:
+    """Read, cut, deal, flip, build the network, and check that they fit together. federated: the first three are done."""
     _check_device(experiment.engine.device)
-    source, federation = federate(experiment, given)
+    source, federation = federated or federate(experiment, given)
     method = experiment.assembled()
     cohort = resolve_size(experiment.cohort, len(federation.clients))
     if cohort > len(federation.clients) and not method.pooled:
@@ -134,19 +135,23 @@ def prepare(experiment: Experiment, given: Given) -> Prepared:
     if experiment.given and experiment.given != digests:
         changed = [name for name in ("data", "model", "parts", "files") if experiment.given.get(name) != digests.get(name)]
         raise ConfigError(f"this run was made with other {' and '.join(changed)} than what is there now")
-    network = Network(
-        module,
-        federation.validation.x,
-        len(federation.classes),
-        federation.normaliser,
-        experiment.model.head,
-        experiment.engine.device,
-        keep_buffers=experiment.model.buffers == "keep",
-    )
-    setting = Setting(network, experiment.seed, experiment.rounds, experiment.train)
+    setting = setting_of(experiment, module, federation.validation.x, len(federation.classes), federation.normaliser)
     if experiment.engine.vectorised:
         _check_vectorised(experiment, setting, federation.clients.x)
     return Prepared(_settled(experiment, source, given, digests), federation, method, setting, held_out)
+
+
+def setting_of(
+    experiment: Experiment,
+    module: nn.Module,
+    example: torch.Tensor,
+    classes: int,
+    normaliser: tuple[torch.Tensor, torch.Tensor] | None,
+) -> Setting:
+    """What server and clients share: the network around a module, the seed, the training options."""
+    keep = experiment.model.buffers == "keep"
+    network = Network(module, example, classes, normaliser, experiment.model.head, experiment.engine.device, keep_buffers=keep)
+    return Setting(network, experiment.seed, experiment.rounds, experiment.train)
 
 
 def federate(experiment: Experiment, given: Given) -> tuple[Source, Federation]:

@@ -15,7 +15,7 @@ import gcfl
 from flower_grid import Here
 from gcfl.cli import main
 from gcfl.errors import RunError
-from gcfl.flower.server import find_sites
+from gcfl.flower.roll import Roll
 from helpers import tiny
 
 
@@ -93,12 +93,12 @@ def test_a_server_that_stopped_goes_on_and_sites_keep_their_memory(tmp_path):
 def test_sites_that_do_not_come_are_named(tmp_path):
     _, app = exported(tmp_path, method="fedavg")
     with pytest.raises(RunError, match="these clients have not come: 3, 4; start their SuperNodes"):
-        find_sites(sites(app, 3), 5, 0.1)
+        Roll(sites(app, 3), tuple("01234")).wait(0.1)
     grid = sites(app, 2)
     for node in grid.contexts:
         grid.contexts[node] = Context(1, node, {"partition-id": 0}, RecordDict(), {})
     with pytest.raises(RunError, match="two sites say that they are client 0"):
-        find_sites(grid, 2, 0.1)
+        Roll(grid, ("0", "1")).wait(0.1)
 
 
 def test_what_cannot_be_exported_says_so(tmp_path, capsys):

@@ -40,6 +40,19 @@ def cut(source: Source, options: DataOptions, seed: int) -> tuple[IntArray, Shar
     return np.sort(rest), validation, test
 
 
+def apart(source: Source, options: DataOptions, seed: int) -> tuple[Shard, Shard]:
+    """(the server's clean set, the test set) of a source that is the server's alone: nothing is left for clients."""
+    rows = rng.stream(seed, "split").permutation(len(source))
+    size = 0 if source.test else resolve_size(options.test, len(source))
+    if size >= len(source):
+        raise DataError(f"data.test ({size}) leaves nothing of the server's {len(source)} samples for its clean set")
+    tested, clean = np.split(rows, [size])
+    test = _shard(*source.test) if source.test else _shard(source.x[tested], source.y[tested], tested)
+    if source.validation:
+        return _shard(*source.validation), test
+    return _shard(source.x[clean], source.y[clean], clean), test
+
+
 def _cut_test(source: Source, official: Pair, options: DataOptions, seed: int) -> tuple[Shard, Shard]:
     """An official test set, shuffled, cut into the server's clean set and the test set.
 

@@ -9,7 +9,7 @@ import torch
 
 from gcfl import rng
 from gcfl.data.checks import check
-from gcfl.data.cut import cut, statistics, within
+from gcfl.data.cut import apart, cut, statistics, within
 from gcfl.data.deal import deal
 from gcfl.data.noise import Truth
 from gcfl.data.observe import observe, spoiled
@@ -83,6 +83,23 @@ class Federation:
         together = Partition(order, np.array([0, len(order)]))
         whole = None if self.clients.whole is None else np.array([self.clients.whole.sum()])
         return replace(self, clients=replace(self.clients, partition=together, names=None, whole=whole))
+
+
+def alone(source: Source, options: DataOptions, seed: int, names: tuple[str, ...]) -> Federation:
+    """The server's part of a federation whose clients bring samples of their own, which nobody sees here.
+
+    The source is the server's: its own test set, or a share of it, is for testing, and all else is the clean set.
+    """
+    validation, test = apart(source, options, seed)
+    nobody = Partition(np.empty(0, dtype=np.int64), np.zeros(len(names) + 1, dtype=np.int64))
+    return Federation(
+        clients=ClientData(validation.x[:0], validation.y[:0], nobody.order, nobody, names),
+        validation=validation,
+        test=test,
+        classes=source.classes,
+        normaliser=statistics(validation.x) if options.normalise else None,
+        truth=None,
+    )
 
 
 def build(source: Source, options: DataOptions, seed: int) -> Federation:

@@ -23,6 +23,7 @@ class Source:
     validation_from_test: the server's clean set is cut from `test`, as the paper does with official test sets.
     own: somebody's own data, whose labels nobody vouches for.
     rows, of: where these samples are some of more, their rows among those, and how many those are.
+    columns: a table's, in the order of the features.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Source:
     own: bool = False
     rows: IntArray | None = None
     of: int | None = None
+    columns: tuple[str, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.y)

@@ -13,6 +13,7 @@ import numpy as np
 
 from gcfl import rng
 from gcfl.data.home import data_home
+from gcfl.data.known import Known
 from gcfl.data.options import DataOptions
 from gcfl.data.readers import cifar, huggingface, idx, images, leaf, tables
 from gcfl.data.source import Source, subset
@@ -126,11 +127,25 @@ def read(options: DataOptions, seed: int) -> Source:
     if not path.exists():
         hint = f"; a set on the Hugging Face hub is written hf:{name}" if re.fullmatch(r"[\w.-]+/[\w.-]+", name) else ""
         raise DataError(f"data.source {name!r} is neither a path that exists nor a name{did_you_mean(name, SOURCES)}{hint}")
-    source = replace(_told(path, partial(_from_path, path, options)), own=True)
+    source = replace(_told(path, partial(_from_path, path, options, None)), own=True)
     lonely = [str(source.classes[label]) for label in np.flatnonzero(np.bincount(source.y) == 1)]
     if lonely:
         log.warning("%s has a single sample of class %s: it cannot be learnt and tested both", source.name, ", ".join(lonely))
     return subset(source, options.samples, seed)
+
+
+def read_known(options: DataOptions, seed: int, known: Known) -> Source:
+    """A site's own samples, with the labels of the server's classes: its training samples, where it has several sets."""
+    path = Path(options.source).expanduser()
+    if options.source not in SOURCES and path.exists():
+        source = _told(path, partial(_from_path, path, options, known))
+    else:
+        source = read(options, seed)
+    if source.classes != known.classes:  # a reader that has names of its own
+        names = np.asarray([str(name) for name in source.classes])[source.y]
+        source = replace(source, y=known.codes(names, source.name), classes=known.classes)
+    known.check(source)
+    return replace(source, validation=None, test=None, own=True)
 
 
 def _told(where: str | Path, reader: Callable[[], Source]) -> Source:
@@ -143,11 +158,11 @@ def _told(where: str | Path, reader: Callable[[], Source]) -> Source:
         raise DataError(f"{where} cannot be read: {one_line(error)}") from error
 
 
-def _from_path(path: Path, options: DataOptions) -> Source:
+def _from_path(path: Path, options: DataOptions, known: Known | None) -> Source:
     if path.is_file() and path.suffix.lower() in tables.ENDINGS:
-        return tables.read(path, options.label, options.group)
+        return tables.read(path, options.label, options.group, known)
     if tables.holds_arrays(path):
-        return tables.read_arrays(path)
+        return tables.read_arrays(path, known)
     if huggingface.holds(path):
         return huggingface.read_folder(path, options.label, options.group, options.image_size)
     kind = cifar.holds(path)
@@ -158,7 +173,7 @@ def _from_path(path: Path, options: DataOptions) -> Source:
     if leaf.holds(path):
         return leaf.read(path, path.name)
     if images.holds(path):
-        return images.read(path, options.image_size)
+        return images.read(path, options.image_size, known=known)
     raise DataError(
         f"{path} is no data that gcfl can read: a folder per class of images, a CSV, parquet or npz file, a folder of x.npy and "
         "y.npy, IDX files, LEAF json, CIFAR, or a Hugging Face dataset (a folder from save_to_disk, or hf:owner/name)"

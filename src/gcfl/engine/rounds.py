@@ -59,11 +59,16 @@ class Rounds:
     transport: Transport
     evaluate_every: int = 1
     held_out: Shard | None = None
+    names: tuple[str, ...] | None = None
 
     def begin(self) -> State:
         """The state before the first round: the network's own weights, each part's first state."""
         model = self.setting.network.tree()
         return State(0, model, {name: part.server_init(model) for name, part in self.method.parts.items()})
+
+    def called(self, client: int) -> str:
+        """A client in a sentence: its number, and its name where it has one."""
+        return f"client {client}" + (f" ({self.names[client]})" if self.names else "")
 
     def draw(self, round: int) -> tuple[int, ...]:
         """The round's clients, sorted: m of N without replacement, from (seed, round) alone."""
@@ -90,7 +95,7 @@ class Rounds:
         answers = self.transport.exchange(broadcasts) if broadcasts else {}
         replies, left_out = self._accept(view, answers)
         for client, reason in left_out.items():
-            log.warning("round %d: client %d is left out: %s", state.round, client, reason)
+            log.warning("round %d: %s is left out: %s", state.round, self.called(client), reason)
         with times.of("train"):
             heard = replies.plus(SERVER, own_update(view, self.method.local)) if server.takes_part and view.clients else replies
         with times.of("aggregate" if view.clients else "train"):
@@ -172,7 +177,7 @@ class Rounds:
             replies = Replies(valid)
         if left_out and not len(replies):
             client, reason = next(iter(left_out.items()))
-            raise RunError(f"round {view.round}: no client gave a valid update (client {client}: {reason})")
+            raise RunError(f"round {view.round}: no client gave a valid update ({self.called(client)}: {reason})")
         return replies, left_out
 
     def _suspicious(self, answers: Stacked) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -10,22 +11,28 @@ from flwr.clientapp import ClientApp
 
 from gcfl.engine import one_thread
 from gcfl.engine.client import answer
-from gcfl.errors import RunError
+from gcfl.errors import GcflError, RunError
 from gcfl.flower.records import FACTS, from_update, to_broadcast
 from gcfl.flower.store import Store, propose, recall
 from gcfl.methods import Method, Setting
 from gcfl.types import Shard
 
+log = logging.getLogger("gcfl")
+
 
 @dataclass(frozen=True)
 class Site:
-    """What a client has: its number, the run's setting and the method's client halves, its own samples, its memory."""
+    """What a client has: its number, the run's setting and the method's client halves, its own samples, its memory.
+
+    digest: of the samples, where those may change between rounds.
+    """
 
     client: int
     setting: Setting
     method: Method
     shard: Shard
     store: Store
+    digest: str = ""
 
 
 def client_app(site_of: Callable[[Context], Site]) -> ClientApp:
@@ -39,15 +46,21 @@ def client_app(site_of: Callable[[Context], Site]) -> ClientApp:
         if client != site.client:
             raise RunError(f"a message for client {client} came to client {site.client}")
         with one_thread():
-            remembered = recall(site.store, accepted)
+            remembered = recall(site.store, accepted, site.digest)
             reply = answer(site.setting, site.method, client, site.shard, broadcast, remembered)
         # A part that says nothing of what it remembers remembers what it did.
         after = {name: tree or remembered.get(name, {}) for name, tree in reply.remembers.items()}
-        propose(site.store, broadcast.round, after)
+        propose(site.store, broadcast.round, after, site.digest)
         return Message(from_update(reply.update, client), reply_to=message)
 
     @app.query()
     def who(message: Message, context: Context) -> Message:
-        return Message(RecordDict({FACTS: ConfigRecord({"client": site_of(context).client})}), reply_to=message)
+        try:
+            site = site_of(context)
+            facts: dict[str, str | int] = {"client": site.client, "samples": len(site.shard)}
+        except GcflError as error:  # the server shall hear the sentence, not only that something failed
+            log.error("%s", error)
+            facts = {"problem": f"{context.node_config.get('client', context.node_config.get('partition-id', '?'))}: {error}"}
+        return Message(RecordDict({FACTS: ConfigRecord(dict(facts))}), reply_to=message)
 
     return app

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from flwr.app import Context
-
-from gcfl import experiment as config
 from gcfl.errors import ConfigError
 from gcfl.experiment import Experiment
 from gcfl.files import write_atomic
-from gcfl.flower.client import Site
-from gcfl.flower.store import InContext, InFolder, Store
-from gcfl.prepare import Given, Prepared, prepare
+from gcfl.flower.app import EXPERIMENT
+from gcfl.flower.terms import FILE, serve_sites
+from gcfl.prepare import Given, prepare
 
 _PYPROJECT = """\
 [build-system]
@@ -46,78 +43,62 @@ _SERVER = '''\
 
 from pathlib import Path
 
-from gcfl.flower import read_experiment, server_app
+from gcfl.flower import server_app
 
-app = server_app(lambda context: read_experiment(Path(__file__).with_name("experiment.toml"), context))
+app = server_app(Path(__file__).parent)
 '''
 _CLIENT = '''\
 """A site: one client of experiment.toml. Which one, and where it keeps its memory, its node config says."""
 
 from pathlib import Path
 
-from gcfl.flower import client_app, read_experiment, site_of
+from gcfl.flower import client_app, site_in
 
-app = client_app(lambda context: site_of(read_experiment(Path(__file__).with_name("experiment.toml"), context), context))
+app = client_app(site_in(Path(__file__).parent))
 '''
 _README = """\
 # {method} on {source}, as a Flower app
 
-`experiment.toml` is the experiment; `flwr run .` plays it with as many sites as it has clients ({clients}), in simulation or
-on a SuperLink.
+`experiment.toml` is the experiment; `flwr run .` plays it with {clients} clients.
 
-Each SuperNode says in its node config who it is, and where its memory (coreset, control variates, last model) survives a restart:
-
-    flower-supernode ... --node-config 'partition-id=0 state="/var/lib/gcfl/site0"'
+{sites}
 
 The server writes an ordinary run folder below `out` (`gcfl show` reads it); started again, it goes on after its last checkpoint.
 """
+_PARTS = """\
+Each SuperNode takes its part of the experiment's source. It says in its node config who it is, and where its memory (coreset,
+control variates, last model) survives a restart:
+
+    flower-supernode ... --node-config 'partition-id=0 state="/var/lib/gcfl/site0"'"""
+_OWN = """\
+Each site brings its own data: {names}. The classes, the size of a sample and the normalisation are in `terms.toml`. A SuperNode
+says in its node config who it is, where its data lies, and where its memory (coreset, control variates, last model) survives a
+restart:
+
+    flower-supernode ... --node-config 'client="{first}" data="/srv/photos" state="/var/lib/gcfl"'
+
+The server's own samples, `data.source` of `experiment.toml`, must lie where the server app runs; they are its clean set and its
+test set."""
 
 
-def export(experiment: Experiment, folder: Path) -> list[Path]:
-    """Write the app; returns its files. An app that is there is never written over."""
+def export(experiment: Experiment, folder: Path, sites: tuple[str, ...] = ()) -> list[Path]:
+    """Write the app; returns its files. An app that is there is never written over. sites: those with data of their own."""
     if folder.exists() and any(folder.iterdir()):
         raise ConfigError(f"{folder} is not empty; choose another folder")
     if experiment.given.keys() - {"files"}:
         raise ConfigError("an experiment on arrays or modules from Python cannot be exported: its sites could not make them")
+    files = {"server_app.py": _SERVER, "client_app.py": _CLIENT}
+    text = _PARTS
+    if sites:
+        prepared, terms = serve_sites(experiment, sites)
+        files[FILE] = terms.to_toml()
+        text = _OWN.format(names=", ".join(sites), first=sites[0])
+    else:
+        prepared = prepare(experiment, Given())
+    ready, clients = prepared.experiment, len(prepared.federation.clients)
+    facts = {"method": ready.method, "source": Path(ready.data.source).name, "clients": clients, "name": "gcfl-app", "sites": text}
+    files |= {"pyproject.toml": _PYPROJECT.format(**facts), EXPERIMENT: ready.to_toml(), "README.md": _README.format(**facts)}
     folder.mkdir(parents=True, exist_ok=True)
-    clients = len(prepare(experiment, Given()).federation.clients)
-    facts = {"method": experiment.method, "source": Path(experiment.data.source).name, "clients": clients, "name": "gcfl-app"}
-    files = {
-        "pyproject.toml": _PYPROJECT.format(**facts),
-        "server_app.py": _SERVER,
-        "client_app.py": _CLIENT,
-        "experiment.toml": experiment.to_toml(),
-        "README.md": _README.format(**facts),
-    }
-    for name, text in files.items():
-        write_atomic(folder / name, text.encode())
+    for name, content in files.items():
+        write_atomic(folder / name, content.encode())
     return [folder / name for name in files]
-
-
-def read_experiment(path: Path, context: Context) -> Experiment:
-    """The app's experiment; `rounds` and `seed` of the run config win over it."""
-    settings = config.read_toml(path)
-    for name in ("rounds", "seed"):
-        if name in context.run_config:
-            config.assign(settings, name, context.run_config[name])
-    return config.build(settings)[0]
-
-
-_prepared: dict[str, Prepared] = {}  # a process that serves many messages of one run prepares it once
-
-
-def site_of(experiment: Experiment, context: Context) -> Site:
-    """The client that this node is: `partition-id` of its node config, which simulations set too."""
-    number = context.node_config.get("partition-id", context.node_config.get("client"))
-    if number is None:
-        raise ConfigError("the node config must say which client this is: partition-id=0, 1, ...")
-    key = experiment.identity()
-    if key not in _prepared:
-        _prepared.clear()
-        _prepared[key] = prepare(experiment, Given())
-    ready, client = _prepared[key], int(number)
-    if not 0 <= client < len(ready.federation.clients):
-        raise ConfigError(f"partition-id is {client}, but the experiment has {len(ready.federation.clients)} clients")
-    folder = context.node_config.get("state")
-    store: Store = InContext(context) if folder is None else InFolder(Path(str(folder)) / key)
-    return Site(client, ready.setting, ready.method, ready.federation.clients.shard(client), store)

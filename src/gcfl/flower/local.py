@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,47 +38,49 @@ def environment(folder: Path) -> dict[str, str]:
     return {**os.environ, **_QUIET, "FLWR_HOME": str(folder.absolute() / "home"), "PATH": path, "OMP_NUM_THREADS": "1"}
 
 
-def up(folder: Path, nodes: int) -> dict[str, Any]:
-    """Start a SuperLink and so many SuperNodes; returns what was written to up.json."""
+def up(folder: Path, nodes: int, data: Mapping[str, Path] | None = None) -> dict[str, Any]:
+    """Start a SuperLink and so many SuperNodes, or one for each site and its data; returns what was written to up.json."""
+    for site, place in (data or {}).items():
+        if not place.exists():
+            raise ConfigError(f"the data of {site} is not there: {place}")
     if (folder / "up.json").exists():
         raise ConfigError(f"{folder} has a federation already; end it first: gcfl flower down --in {folder}")
     if shutil.which("flower-superlink", path=environment(folder)["PATH"]) is None:
         raise ConfigError("Flower's programs are not on the path: pip install 'gcfl[flower]'")
     (folder / "home").mkdir(parents=True, exist_ok=True)
     _certificates(folder)
-    port, ports = free_port(), [free_port() for _ in range(nodes)]
-    started: dict[str, Any] = {"port": port, "pids": {}}
+    port = free_port()
+    sites = [f'client="{site}" data="{place.absolute()}"' for site, place in data.items()] if data else []
+    configs = sites or [f"partition-id={node}" for node in range(nodes)]
+    started: dict[str, Any] = {"port": port, "pids": {}, "nodes": [{"port": free_port(), "config": one} for one in configs]}
     settings = f'[superlink.{NAME}]\naddress = "127.0.0.1:{port}"\nroot-certificates = "{folder.absolute() / "ca.crt"}"\n'
     write_atomic(folder / "home" / "config.toml", settings.encode())
     try:
-        link = [
-            "--ssl-ca-certfile",
-            "ca.crt",
-            "--ssl-certfile",
-            "server.crt",
-            "--ssl-keyfile",
-            "server.key",
-            "--enable-supernode-auth",
-        ]
-        link += ["--host", "127.0.0.1", "--port", str(port), "--database", "state.db", "--disable-runtime-dependency-installation"]
-        _start(folder, started, "superlink", ["flower-superlink", *link])
-        _until_listening(port, folder / "superlink.log")
-        for node in range(nodes):
+        start_link(folder, started)
+        for node in range(len(configs)):
             _key(folder / f"node{node}")
             flwr(folder, "supernode", "register", str(folder.absolute() / f"node{node}.pub"), NAME)
-            start_node(folder, started, node, ports[node])
+            start_node(folder, started, node)
     except BaseException:
         down(folder)
         raise
     return started
 
 
-def start_node(folder: Path, started: dict[str, Any], node: int, port: int) -> None:
+def start_link(folder: Path, started: dict[str, Any]) -> None:
+    """The SuperLink; what it knew before, its database says."""
+    line = ["flower-superlink", "--ssl-ca-certfile", "ca.crt", "--ssl-certfile", "server.crt", "--ssl-keyfile", "server.key"]
+    line += ["--enable-supernode-auth", "--host", "127.0.0.1", "--port", str(started["port"]), "--database", "state.db"]
+    _start(folder, started, "superlink", [*line, "--disable-runtime-dependency-installation"])
+    _until_listening(started["port"], folder / "superlink.log")
+
+
+def start_node(folder: Path, started: dict[str, Any], node: int) -> None:
     """One SuperNode, with its key and a folder for its memory."""
-    state = folder.absolute() / "state" / str(node)
+    facts, state = started["nodes"][node], folder.absolute() / "state" / str(node)
     line = ["flower-supernode", "--superlink", f"127.0.0.1:{started['port']}", "--root-certificates", "ca.crt"]
-    line += ["--auth-supernode-private-key", f"node{node}", "--host", "127.0.0.1", "--port", str(port)]
-    _start(folder, started, f"node{node}", [*line, "--node-config", f'partition-id={node} state="{state}"'])
+    line += ["--auth-supernode-private-key", f"node{node}", "--host", "127.0.0.1", "--port", str(facts["port"])]
+    _start(folder, started, f"node{node}", [*line, "--node-config", f'{facts["config"]} state="{state}"'])
 
 
 def flwr(folder: Path, *words: str, timeout: float = 120.0) -> str:

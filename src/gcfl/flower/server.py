@@ -3,49 +3,61 @@
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable
 from pathlib import Path
 
-from flwr.app import Context, Message, MessageType, RecordDict
+from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from gcfl.engine import Observer, RunFolder, drive, one_thread
 from gcfl.environment import describe
-from gcfl.errors import RunError
+from gcfl.errors import ConfigError
 from gcfl.experiment import Experiment
 from gcfl.files import locked
-from gcfl.flower.records import FACTS
+from gcfl.flower.app import read_experiment, speak
+from gcfl.flower.roll import Roll
+from gcfl.flower.terms import Terms, serve_sites
 from gcfl.flower.transport import OverGrid
 from gcfl.prepare import Given, Prepared, prepare
 from gcfl.summary import summarise
 from gcfl.trained import parcel
+from gcfl.types import RoundRecord
 
 log = logging.getLogger("gcfl")
-_LOOK_EVERY_SECONDS = 1.0
 _DEFAULT_WAIT = 300.0
 
 
-def server_app(experiment_of: Callable[[Context], Experiment]) -> ServerApp:
+def server_app(folder: Path) -> ServerApp:
     """The app of the server. Settings of the run: `out`, `wait-seconds` for sites to come, `round-seconds` for their answers."""
     app = ServerApp()
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
+        speak()
         settings = context.run_config
         out = Path(str(settings.get("out", "runs"))).expanduser()
         wait, deadline = float(settings.get("wait-seconds", _DEFAULT_WAIT)), float(settings.get("round-seconds", 0.0))
-        folder = serve(experiment_of(context), grid, out, wait, deadline or None)
-        log.info("finished: %s", folder)
+        made = serve(read_experiment(folder, context), grid, out, wait, deadline or None, Terms.read(folder))
+        log.info("finished: %s", made)
 
     return app
 
 
-def serve(experiment: Experiment, grid: Grid, out: Path, wait: float, deadline: float | None) -> Path:
-    """All rounds of an experiment over a Grid; the same experiment again goes on after its last checkpoint."""
+def serve(
+    experiment: Experiment, grid: Grid, out: Path, wait: float, deadline: float | None = None, terms: Terms | None = None
+) -> Path:
+    """All rounds of an experiment over a Grid; the same experiment again goes on after its last checkpoint.
+
+    terms: sites bring their own data, and the experiment's source is the server's alone.
+    """
     with one_thread():
-        prepared = prepare(experiment, Given())
-        folder = RunFolder(out / prepared.experiment.folder_name())
+        if terms is None:
+            prepared, suffix = prepare(experiment, Given()), ""
+        else:
+            prepared, now = serve_sites(experiment, terms.sites)
+            suffix = f"-{terms.digest}"
+            if now.to_toml() != terms.to_toml():
+                raise ConfigError("the server's data is not what it was when this app was exported; export it again")
+        folder = RunFolder(out / f"{prepared.experiment.folder_name()}{suffix}")
         folder.path.mkdir(parents=True, exist_ok=True)
         with locked(folder.path):
             if not folder.finished:
@@ -55,45 +67,25 @@ def serve(experiment: Experiment, grid: Grid, out: Path, wait: float, deadline: 
 
 def _play(prepared: Prepared, grid: Grid, folder: RunFolder, wait: float, deadline: float | None) -> None:
     experiment = prepared.experiment
+    clients = prepared.federation.clients
+    count = len(clients) if prepared.method.server.uses_clients else 0
+    roll = Roll(grid, clients.names or tuple(map(str, range(count))))
+    nodes = roll.wait(wait) if count else {}
     if not folder.config.exists():
-        folder.create(experiment.to_toml(), describe(experiment.engine.device, 1), prepared.holdings)
-    clients = len(prepared.federation.clients) if prepared.method.server.uses_clients else 0
-    transport = OverGrid(grid, find_sites(grid, clients, wait), deadline)
-    rounds = prepared.rounds(transport)
+        told = {"sizes": [roll.samples[client] for client in range(count)]} if not len(clients.y) else {}
+        folder.create(experiment.to_toml(), describe(experiment.engine.device, 1), {**prepared.holdings, **told})
+    rounds = prepared.rounds(OverGrid(grid, nodes, deadline, lambda: roll.ask(again=True)))
     # Which samples sites choose stays with them, so nobody can tell how clean those are.
-    observer = Observer(None, prepared.federation.clients.source_rows)
+    observer = Observer(None, clients.source_rows)
     drive(
         rounds,
         folder,
         observer,
         experiment.engine.checkpoint_every,
-        lambda record: log.info("round %d of %d: accuracy %s", record.round + 1, experiment.rounds, record.accuracy),
+        lambda record: log.info("round %d of %d%s", record.round + 1, experiment.rounds, _accuracy(record)),
         lambda state: folder.finish(*parcel(prepared, rounds.final(state)), summarise(folder.records(), experiment.server.keep)),
     )
 
 
-def find_sites(grid: Grid, clients: int, wait: float) -> dict[int, int]:
-    """client -> node, once every client has said who it is; an error that names the missing ones when time is up."""
-    nodes: dict[int, int] = {}
-    asked: set[int] = set()
-    end = time.monotonic() + wait
-    while len(nodes) < clients:
-        fresh = [node for node in grid.get_node_ids() if node not in asked]
-        messages = [Message(RecordDict(), dst_node_id=node, message_type=MessageType.QUERY) for node in fresh]
-        for reply in grid.send_and_receive(messages, timeout=max(1.0, end - time.monotonic())) if messages else ():
-            if reply.has_error() or FACTS not in reply.content.config_records:
-                continue
-            client, node = int(reply.content.config_records[FACTS]["client"]), reply.metadata.src_node_id  # type: ignore[arg-type]
-            if client in nodes and nodes[client] != node:
-                raise RunError(f"two sites say that they are client {client}: each needs a client of its own in its node config")
-            nodes[client] = node
-            asked.add(node)
-        if len(nodes) >= clients:
-            break
-        if time.monotonic() >= end:
-            missing = [str(client) for client in range(clients) if client not in nodes]
-            raise RunError(
-                f"after {wait:g} seconds these clients have not come: {', '.join(missing)}; start their SuperNodes, then run again"
-            )
-        time.sleep(min(_LOOK_EVERY_SECONDS, max(0.0, end - time.monotonic())))
-    return nodes
+def _accuracy(record: RoundRecord) -> str:
+    return "" if record.accuracy is None else f": accuracy {record.accuracy:.4f}"

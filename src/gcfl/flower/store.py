@@ -6,6 +6,7 @@ would remember is kept beside what it remembers.
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Protocol
 
@@ -16,6 +17,7 @@ from gcfl.files import write_atomic
 from gcfl.types import Groups
 
 NEVER = -1
+log = logging.getLogger("gcfl")
 
 
 class Store(Protocol):
@@ -68,18 +70,30 @@ class InFolder:
         write_atomic(self._folder / f"{name}.safetensors", blob)
 
 
-def recall(store: Store, accepted: int) -> Groups:
-    """What counts: what the last answer led to if the server accepted it, else what there was before."""
+def store_of(context: Context, run: str) -> Store:
+    """Where a node keeps what it remembers of a run: the folder that its node config names as `state`, else Flower's memory."""
+    folder = context.node_config.get("state")
+    return InContext(context) if folder is None else InFolder(Path(str(folder)).expanduser() / run)
+
+
+def recall(store: Store, accepted: int, data: str = "") -> Groups:
+    """What counts: what the last answer led to if the server accepted it, else what there was before.
+
+    data: a digest of the site's samples. A coreset of other samples is forgotten: its positions mean nothing any more.
+    """
     waiting = store.read("waiting")
-    if waiting is not None:
-        groups, facts = decode(waiting)
-        if facts["round"] == accepted:
-            store.write("kept", encode(groups))
-            return groups
-    kept = store.read("kept")
-    return decode(kept)[0] if kept is not None else {}
+    blob = waiting if waiting is not None and decode(waiting)[1]["round"] == accepted else store.read("kept")
+    if blob is None:
+        return {}
+    if blob is waiting:
+        store.write("kept", blob)
+    groups, facts = decode(blob)
+    if facts["data"] != data:
+        log.warning("this site's data is not what it was: its coreset is forgotten")
+        groups.pop("select", None)
+    return groups
 
 
-def propose(store: Store, round: int, groups: Groups) -> None:
+def propose(store: Store, round: int, groups: Groups, data: str = "") -> None:
     """What the site would remember, until it hears of the answer's fate."""
-    store.write("waiting", encode({name: tree for name, tree in groups.items() if tree}, {"round": round}))
+    store.write("waiting", encode({name: tree for name, tree in groups.items() if tree}, {"round": round, "data": data}))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 
 import torch
 from flwr.app import Message, MessageType
@@ -20,15 +21,26 @@ _GROUP = "flower"
 class OverGrid:
     """The transport of the round loop. Clients keep their memory; the server knows only which of their answers it accepted."""
 
-    def __init__(self, grid: Grid, nodes: Mapping[int, int], timeout: float | None = None) -> None:
+    def __init__(
+        self,
+        grid: Grid,
+        nodes: Mapping[int, int],
+        timeout: float | None = None,
+        again: Callable[[], Mapping[int, int]] | None = None,
+    ) -> None:
+        """nodes: client -> node. again: who is which node now, asked after somebody gave no answer."""
         self._grid = grid
-        self._nodes = dict(nodes)  # client -> node
+        self._nodes = dict(nodes)
+        self._again = again
+        self._lost = False
         self._timeout = timeout
         self._accepted: dict[int, int] = {}
         self._asked: dict[int, int] = {}
         self._changed: set[int] = set()
 
     def exchange(self, broadcasts: Mapping[int, Broadcast]) -> dict[int, Update | Failure] | Stacked:
+        if self._lost and self._again is not None:
+            self._nodes |= self._again()
         messages = []
         for client, broadcast in broadcasts.items():
             content = from_broadcast(broadcast, client, self._accepted.get(client, NEVER))
@@ -48,6 +60,7 @@ class OverGrid:
         for client in broadcasts:
             if client not in answers:
                 answers[client] = Failure(f"no answer within {self._timeout:g} seconds" if self._timeout else "no answer")
+        self._lost = any(isinstance(answer, Failure) for answer in answers.values())
         return dict(sorted(answers.items()))
 
     def commit(self, clients: Iterable[int]) -> None:
@@ -78,8 +91,14 @@ class OverGrid:
 
 def _read(reply: Message) -> Update | Failure:
     if reply.has_error():
-        return Failure(reply.error.reason or f"error {reply.error.code}")
+        return Failure(_plain(reply.error.reason or "") or f"error {reply.error.code}")
     try:
         return to_update(reply.content)
     except Exception as error:  # whatever a broken message holds
         return Failure(f"its answer cannot be read: {one_line(error)}")
+
+
+def _plain(reason: str) -> str:
+    """Flower writes <class 'module.Name'>:<'text'>."""
+    raised = re.fullmatch(r"<class '(?:\w+\.)*(\w+)'>:<'(.*)'>", reason, re.DOTALL)
+    return " ".join((f"{raised[1]}: {raised[2]}" if raised else reason).split())

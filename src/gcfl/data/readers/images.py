@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gcfl.data.home import cache_folder
+from gcfl.data.known import Known
 from gcfl.data.source import Pair, Source
 from gcfl.errors import DataError, one_line
 from gcfl.files import new_npy, open_npy
@@ -28,16 +29,19 @@ def holds(path: Path) -> bool:
     return path.is_dir() and any(_images(folder) for folder in _folders(_parts(path)["train"]))
 
 
-def read(path: Path, size: int, name: str | None = None) -> Source:
+def read(path: Path, size: int, name: str | None = None, known: Known | None = None) -> Source:
     """Images (n, 3, size, size), uint8, in the order of their paths; the classes are the folders' names, sorted.
 
     Shorter side first: an image is scaled so that it covers the square, then cut in the middle. Grey, palette, CMYK and
     16-bit images become RGB; transparency lies on white. Where the folders are train and test (and perhaps validation),
-    each with a folder per class, those are the sets.
+    each with a folder per class, those are the sets. known: the classes come from there, and a folder may be missing.
     """
     parts = _parts(path)
     classes = [folder.name for folder in _folders(parts["train"])]
-    if len(classes) < 2:
+    if known is not None:
+        known.codes(classes, str(parts["train"]))
+        classes = [str(label) for label in known.classes]
+    elif len(classes) < 2:
         raise DataError(f"{path} needs a folder per class, at least two; found {classes}")
     pairs = {part: _pair(folder, classes, size) for part, folder in parts.items()}
     return Source(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +12,21 @@ import numpy as np
 import numpy.typing as npt
 
 from gcfl.data.arrays import arrays
+from gcfl.data.known import Known
 from gcfl.data.source import Source
 from gcfl.errors import DataError, did_you_mean
 
 ENDINGS = (".csv", ".tsv", ".parquet", ".npz")
 
 
-def read(path: Path, label: str, group: str | None = None) -> Source:
-    """Every column but the label's (and the group's) is a feature and must be a number in every row."""
+def read(path: Path, label: str, group: str | None = None, known: Known | None = None) -> Source:
+    """Every column but the label's (and the group's) is a feature and must be a number in every row.
+
+    known: the classes come from there, and so do the features and their order; other columns are left out.
+    """
     kind = path.suffix.lower()
     if kind == ".npz":
-        return _npz(path)
+        return _npz(path, known)
     columns = _parquet(path) if kind == ".parquet" else _csv(path)
     for name in filter(None, (label, group)):
         if name not in columns:
@@ -29,12 +34,24 @@ def read(path: Path, label: str, group: str | None = None) -> Source:
                 f"{path} has no column {name!r}{did_you_mean(name, columns)} (data.label names the column of the labels)"
             )
     features = [name for name in columns if name not in (label, group)]
+    if known is not None and known.columns is not None:
+        missing = next((name for name in known.columns if name not in features), None)
+        if missing is not None:
+            raise DataError(f"{path} has no column {missing!r}, which the server's table has{did_you_mean(missing, features)}")
+        features = list(known.columns)
     if not features:
         raise DataError(f"{path} has no column besides {label!r}")
     x = np.stack([_numbers(path, name, columns[name]) for name in features], axis=1)
-    source = arrays((x, _labels(path, columns[label])))
+    source = _coded(path, {"data": (x, _labels(path, columns[label]))}, None, known)
     groups = None if group is None else np.asarray(columns[group]).astype(str)
-    return Source(path.stem, source.x, source.y, source.classes, groups=groups)
+    return replace(source, name=path.stem, groups=groups, columns=tuple(features), own=False)
+
+
+def _coded(path: Path, pairs: dict[str, Any], classes: list[Any] | None, known: Known | None) -> Source:
+    if known is None:
+        return arrays(pairs["data"], pairs.get("validation"), pairs.get("test"), classes)
+    x, y = pairs["data"]
+    return replace(arrays((x, known.codes(y, str(path))), classes=range(len(known.classes))), classes=known.classes)
 
 
 def _csv(path: Path) -> dict[str, list[str]]:
@@ -109,7 +126,7 @@ def _whole(cell: str) -> bool:
     return abs(number) < 2**53 and cell in (f"{number:.0f}", f"{number:.1f}") and number == int(number)
 
 
-def _npz(path: Path) -> Source:
+def _npz(path: Path, known: Known | None = None) -> Source:
     """Arrays x and y, and optionally x_validation, y_validation, x_test, y_test, classes, groups."""
     try:
         with open(path, "rb") as opened, np.load(opened, allow_pickle=False) as file:
@@ -118,14 +135,14 @@ def _npz(path: Path) -> Source:
         raise DataError(f"{path} is not an npz file of plain arrays ({error})") from None
     if not {"x", "y"} <= held.keys():
         raise DataError(f"{path} needs arrays x and y, has {', '.join(sorted(held))}")
-    return _held(path, held)
+    return _held(path, held, known)
 
 
 def holds_arrays(path: Path) -> bool:
     return path.is_dir() and (path / "x.npy").exists() and (path / "y.npy").exists()
 
 
-def read_arrays(path: Path) -> Source:
+def read_arrays(path: Path, known: Known | None = None) -> Source:
     """The same names as in an npz, a file each. x stays on disk until somebody takes samples of it."""
     held = {}
     for file in sorted(path.glob("*.npy")):
@@ -133,18 +150,18 @@ def read_arrays(path: Path) -> Source:
             held[file.stem] = np.load(file, mmap_mode="c", allow_pickle=False)
         except (ValueError, OSError, EOFError) as error:
             raise DataError(f"{file} is not a whole npy file of plain numbers ({error})") from None
-    return _held(path, held)
+    return _held(path, held, known)
 
 
-def _held(path: Path, held: dict[str, npt.NDArray[Any]]) -> Source:
+def _held(path: Path, held: dict[str, npt.NDArray[Any]], known: Known | None) -> Source:
     pairs = {
         part: (held[f"x_{part}"], held[f"y_{part}"])
         for part in ("validation", "test")
         if f"x_{part}" in held and f"y_{part}" in held
     }
     classes = np.atleast_1d(held["classes"]).tolist() if "classes" in held else None
-    source = arrays((held["x"], held["y"]), pairs.get("validation"), pairs.get("test"), classes)
+    source = _coded(path, {"data": (held["x"], held["y"]), **pairs}, classes, known)
     groups = held["groups"].astype(str) if "groups" in held else None
     if groups is not None and groups.shape != source.y.shape:
         raise DataError(f"{path}: groups must name a group for each of the {len(source)} samples, got shape {groups.shape}")
-    return Source(path.stem, source.x, source.y, source.classes, source.validation, source.test, groups=groups)
+    return replace(source, name=path.stem, groups=groups, own=False)
