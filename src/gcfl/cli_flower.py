@@ -26,9 +26,7 @@ def add_verb(verbs: Any, common: argparse.ArgumentParser, kind: type[argparse.Ar
     export.add_argument("--sites", help="a,b,c: sites that bring their own data; --data is then the server's own clean samples")
     up = actions.add_parser("up", help="start a SuperLink and SuperNodes here, with TLS and node authentication", parents=[common])
     up.add_argument("--nodes", type=int, default=3, help="how many SuperNodes (3)")
-    up.add_argument(
-        "--site", action="append", metavar="NAME=PATH", help="a SuperNode for a site with data of its own; once for each"
-    )
+    up.add_argument("--site", action="append", metavar="NAME=PATH", help="a SuperNode for a site with its own data; once for each")
     down = actions.add_parser("down", help="end what up started", parents=[common])
     for one in (up, down):
         one.add_argument("--in", dest="place", type=Path, default=Path("federation"), help="its folder (federation)")

@@ -5,33 +5,19 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import time
 
 import pytest
 
 pytest.importorskip("flwr", reason="flwr is not installed: pip install 'gcfl[flower]'")
 
 import gcfl
+from flower_deployment import finish, online, start_run, wait_until
 from gcfl.flower import local
 from gcfl.flower.export import export
 from helpers import tiny
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 SETTINGS = tiny(method="scaffold+gcfl", rounds=2, data={"clients": 3}, coreset={"every": 2, "budget": 0.2})
-
-
-def states(folder):
-    """Of every run: finished:completed, running, ..."""
-    return [run["status"] for run in json.loads(local.flwr(folder, "ls", local.NAME, "--format", "json"))["runs"]]
-
-
-def wait_until(condition, seconds, what):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if condition():
-            return
-        time.sleep(0.5)
-    raise AssertionError(f"{what} not within {seconds} seconds")
 
 
 def stranger(folder, name, *line):
@@ -51,11 +37,6 @@ def stranger(folder, name, *line):
         process.wait()
 
 
-def online(folder):
-    found = json.loads(local.flwr(folder, "supernode", "list", local.NAME, "--format", "json"))["nodes"]
-    return sorted(node["status"] for node in found)
-
-
 def test_two_rounds_on_real_processes(tmp_path):
     ours = gcfl.run(out=tmp_path / "ours", **SETTINGS)
     from gcfl import experiment as config
@@ -65,15 +46,15 @@ def test_two_rounds_on_real_processes(tmp_path):
     local.up(place, 3)
     try:
         wait_until(lambda: online(place) == ["online"] * 3, 90, "three nodes online")
-        local.flwr(place, "run", str(tmp_path / "app"), local.NAME, "-c", f"out='{tmp_path / 'theirs'}' wait-seconds=120.0")
-        wait_until(lambda: states(place)[0].startswith("finished"), 400, "the run is finished")
-        assert states(place)[0] == "finished:completed"
+        start_run(place, tmp_path / "app", **{"out": str(tmp_path / "theirs"), "wait-seconds": 120.0})
+        assert finish(place, 400) == "finished:completed"
         (folder,) = (tmp_path / "theirs").iterdir()
         assert (folder / "model.safetensors").read_bytes() == (ours.folder / "model.safetensors").read_bytes()
-        # A key that nobody registered, and somebody without TLS.
+        # Somebody without a key, a key that nobody registered, and somebody without TLS.
         local._key(place / "stranger")
         certificate = ("--root-certificates", "ca.crt")
-        stranger(place, "unregistered", *certificate, "--auth-supernode-private-key", "stranger")
+        stranger(place, "unregistered", *certificate)
+        stranger(place, "wrong-key", *certificate, "--auth-supernode-private-key", "stranger")
         stranger(place, "plain", "--insecure")
         assert online(place) == ["online"] * 3
     finally:

@@ -233,3 +233,31 @@ def test_paper_list_names_them_all(capsys):
     assert all(name in text for name in recipe_names())
     assert main(["paper", "run", "closd"]) == 2
     assert "did you mean closed" in capsys.readouterr().err
+
+
+def test_the_papers_numbers_reach_the_report(tmp_path, monkeypatch):
+    """A sweep whose rows have the paper's names: figure by figure in the page, with the difference."""
+    (tmp_path / "mine.toml").write_text(
+        """
+        [paper]
+        note = "as printed"
+        rows = [{ label = "FedAvg", value = 0.341 }, { label = "Nobody", value = 0.9 }]
+        [experiment]
+        rounds = 1
+        [experiment.data]
+        samples = 200
+        clients = 3
+        [experiment.model]
+        name = "logistic"
+        [sweep]
+        cases = [{ label = "FedAvg", method = "fedavg" }, { label = "Random", method = "random" }]
+        """
+    )
+    monkeypatch.chdir(tmp_path)
+    assert main(["sweep", "mine.toml", "--jobs", "1", "--out", "mine"]) == 0
+    (row,) = json.loads((tmp_path / "mine" / "paper.json").read_text())["rows"]
+    assert (row["label"], row["paper"]) == ("FedAvg", 0.341)
+    assert main(["report", "mine", "-o", "page.html", "--no-data"]) == 0
+    text = (tmp_path / "page.html").read_text()
+    assert "as printed" in text
+    assert f"{row['ours'] - 0.341:+.3g}" in text

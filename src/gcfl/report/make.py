@@ -13,7 +13,7 @@ from gcfl.report import tables
 from gcfl.report.charts import Chart, sections
 from gcfl.report.collect import collect
 from gcfl.report.page import page
-from gcfl.report.paper import beside
+from gcfl.report.paper import beside, left_by_sweeps
 from gcfl.report.study import study
 
 FORMATS = ("html", "csv", "json", "md", "png", "svg")
@@ -33,11 +33,13 @@ def report(
 
     format: html (all in one file), csv, json or md (the summary table), png or svg (the figures: one file where `out` ends
     so, else a folder). Unset, the ending of `out` says it. paper: figures to show next to ours, {"title", "rows":
-    [{"label", "paper", "ours"}]}, or several of these. data: rebuild who holds what from the data, where it is there.
+    [{"label", "paper", "ours"}]}, or several of these; unset, those that a sweep has left in its folder. data: rebuild who
+    holds what from the data, where it is there.
     """
     kind, target = _target(out, format)
-    compared = beside(paper)
-    found = collect([runs] if isinstance(runs, str | os.PathLike) else runs)
+    folders = [runs] if isinstance(runs, str | os.PathLike) else runs
+    compared = beside(left_by_sweeps(map(Path, folders)) if paper is None else paper)
+    found = collect(folders)
     made = study(found.runs)
     try:
         if kind in ("csv", "json", "md"):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from gcfl.errors import ConfigError
+from gcfl.files import read_json
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,12 @@ def beside(given: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None) -> lis
     if isinstance(several, str) or not isinstance(several, Sequence):
         raise ConfigError(f"the paper's figures must be a mapping with title and rows, got {several!r}")
     return [_one(mapping) for mapping in several]
+
+
+def left_by_sweeps(folders: Iterable[Path]) -> list[Any]:
+    """What sweeps left: paper.json of these folders, and of the folders in them."""
+    files = [file for folder in folders for pattern in ("paper.json", "*/paper.json") for file in sorted(folder.glob(pattern))]
+    return [read_json(file) for file in dict.fromkeys(files)]
 
 
 def _one(mapping: Any) -> Beside:

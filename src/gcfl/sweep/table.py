@@ -83,6 +83,8 @@ def write_summary(plan: Plan, outcomes: Sequence[Outcome], rows: Sequence[Row], 
     facts = [row.facts() for row in rows]
     failed = [{"run": outcome.cell.label, "problem": outcome.problem} for outcome in outcomes if outcome.problem]
     write_json(out / "summary.json", {"title": plan.title, "rows": facts, "failed": failed, "paper": dict(plan.paper)})
+    if beside := _beside(plan, rows):
+        write_json(out / "paper.json", beside)
     text = io.StringIO()
     if facts:
         writer = csv.DictWriter(text, list(dict.fromkeys(name for row in facts for name in row)))
@@ -91,6 +93,22 @@ def write_summary(plan: Plan, outcomes: Sequence[Outcome], rows: Sequence[Row], 
     write_atomic(out / "summary.csv", text.getvalue().encode())
     write_atomic(out / "summary.md", markdown(plan, rows, failed).encode())
     return out / "summary.md"
+
+
+def _key(row: Row) -> str:
+    """A row's name among the paper's."""
+    return " ".join(str(value) for _, value in row.differs)
+
+
+def _beside(plan: Plan, rows: Sequence[Row]) -> dict[str, Any] | None:
+    """The paper's figures next to ours, as a report shows them; None where the paper gives none for any row."""
+    paper = {str(one["label"]): one["value"] for one in plan.paper.get("rows", [])}
+    found = [
+        {"label": _key(row), "paper": paper[_key(row)], "ours": round(mean(row.accuracies), 4)}
+        for row in rows
+        if _key(row) in paper
+    ]
+    return {"title": f"The paper: {plan.title}", "note": plan.paper.get("note", ""), "rows": found} if found else None
 
 
 def markdown(plan: Plan, rows: Sequence[Row], failed: Sequence[dict[str, Any]] = ()) -> str:
@@ -108,8 +126,7 @@ def markdown(plan: Plan, rows: Sequence[Row], failed: Sequence[dict[str, Any]] =
         cells += [f"{mean(values):.3f}{spread}", share, f"{row.cost('cpu'):.1f}"]
         cells += [f"{row.cost('backward'):,.0f}", f"{row.cost('sent') / 1e6:.1f}"]
         if paper:
-            key = " ".join(str(value) for _, value in row.differs)
-            cells.append(str(paper.get(key, "")))
+            cells.append(str(paper.get(_key(row), "")))
         lines.append(_line(cells))
     lines += ["", *(f"not finished: {one['run']}: {one['problem']}" for one in failed)]
     if note := plan.paper.get("note"):

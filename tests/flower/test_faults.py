@@ -1,0 +1,146 @@
+"""Faults really made in a real deployment: processes killed by pid, clients that raise, lie and dawdle. Nothing is lost.
+
+The oracle is our own engine in one process, in which the same clients are left out of the same rounds: the model must have the
+same bits, which it only has if coresets and control variates survived every fault.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+
+import pytest
+
+pytest.importorskip("flwr", reason="flwr is not installed: pip install 'gcfl[flower]'")
+
+from flower_deployment import finish, online, start_run, states, wait_until
+from gcfl import experiment as config
+from gcfl.codec import decode
+from gcfl.engine import ClientSide, InProcess
+from gcfl.flower import export, local
+from gcfl.prepare import Given, prepare
+from gcfl.types import Failure
+from helpers import tiny
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
+ROUNDS = 7
+SETTINGS = tiny(method="scaffold+gcfl", rounds=ROUNDS, data={"clients": 3}, coreset={"every": 4, "budget": 0.2})
+FAULTY = """
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+from flwr.app import Array, ArrayRecord
+from flwr.clientapp import ClientApp
+
+honest, app = app, ClientApp()
+marks = Path({marks!r})
+
+
+@app.query()
+def query(message, context):
+    return honest(message, context)
+
+
+@app.train()
+def train(message, context):
+    client, round = context.node_config["partition-id"], message.content["gcfl"]["round"]
+    mark = marks / f"{{client}}-{{round}}"
+    if (client, round) == (1, 1):
+        raise RuntimeError("the disk is on fire")
+    if (client, round) in ((0, 2), (1, 4)) and not mark.exists():  # dawdles, or waits to be killed
+        mark.touch()
+        while not (marks / "released").exists():
+            time.sleep(0.2)
+    reply = honest(message, context)
+    if (client, round) == (2, 1):
+        arrays = reply.content["delta"]
+        name = next(iter(arrays))
+        reply.content["delta"] = ArrayRecord({{**arrays, name: Array(np.full_like(arrays[name].numpy(), np.nan))}})
+    return reply
+"""
+
+
+def kill(folder, started, name):
+    """SIGKILL to a process of the federation and to what it started; waits until it is gone."""
+    os.killpg(started["pids"][name], signal.SIGKILL)
+    local._until_gone(started["pids"][name], 30.0)
+
+
+def records(folder):
+    files = list(folder.glob("*/rounds.jsonl"))
+    return [json.loads(line) for line in files[0].read_text().splitlines()] if files else []
+
+
+def replayed(left_out):
+    """Our engine in this process, with those clients left out of those rounds."""
+    ready = prepare(config.build(SETTINGS)[0], Given())
+    transport = InProcess(ClientSide(ready.setting, ready.method, ready.federation.clients))
+    exchange = transport.exchange
+
+    def failing(broadcasts):
+        answers = exchange(broadcasts)
+        round = next(iter(broadcasts.values())).round
+        return {client: Failure("as there") if str(client) in left_out[round] else answer for client, answer in answers.items()}
+
+    transport.exchange = failing
+    rounds = ready.rounds(transport)
+    state, accuracies = rounds.begin(), []
+    for _ in range(ROUNDS):
+        played = rounds.play(state)
+        transport.commit(played.accepted)
+        state = played.state
+        accuracies.append(played.record.accuracy)
+    return state.model, accuracies
+
+
+def test_every_fault_is_survived_and_told(tmp_path):
+    app, place, marks, out = (tmp_path / name for name in ("app", "federation", "marks", "runs"))
+    marks.mkdir()
+    export(config.build(SETTINGS)[0], app)
+    with (app / "client_app.py").open("a") as file:
+        file.write(FAULTY.format(marks=str(marks)))
+    started = local.up(place, 3)
+    try:
+        wait_until(lambda: online(place) == ["online"] * 3, 120, "three nodes are online")
+        run = {"out": str(out), "wait-seconds": 240.0, "round-seconds": 75.0}
+        start_run(place, app, **run)
+        # Round 1: client 1 raises, client 2 sends NaN. Round 2: client 0 dawdles past the deadline, and may miss round 3 for it.
+        # Round 4: client 1's node is killed while it trains, and started again.
+        wait_until(lambda: (marks / "0-2").exists(), 400, "client 0 dawdles")
+        wait_until(lambda: len(records(out)) > 2, 200, "the round goes on without client 0")
+        wait_until(lambda: (marks / "1-4").exists(), 600, "client 1 trains in round 4")
+        kill(place, started, "node1")
+        (marks / "released").touch()
+        local.start_node(place, started, 1)
+        wait_until(lambda: len(records(out)) > 4, 300, "round 4 goes on without client 1")
+        # The SuperLink is killed in the middle of what is left; the run is started again and goes on.
+        kill(place, started, "superlink")
+        played = len(records(out))
+        local.start_link(place, started)
+        wait_until(lambda: online(place) == ["online"] * 3, 240, "the nodes are back")
+        start_run(place, app, **run)
+        assert finish(place, 600) == "finished:completed"
+        assert states(place)[1] != "finished:completed"
+        log = (place / "superlink.log").read_text()
+    finally:
+        local.down(place)
+    (folder,) = out.iterdir()
+    found = records(out)
+    assert [record["round"] for record in found] == list(range(ROUNDS))
+    assert played < ROUNDS, "the SuperLink was killed too late to show anything"
+    left_out = [record["left_out"] for record in found]
+    assert left_out[0] == {}
+    assert set(left_out[1]) == {"1", "2"}
+    assert left_out[1]["1"] == "RuntimeError: the disk is on fire"
+    assert "NaN" in left_out[1]["2"]
+    assert left_out[2] == {"0": "no answer within 75 seconds"}
+    assert "1" in left_out[4]
+    for round, client in ((1, 1), (1, 2), (2, 0), (4, 1)):
+        assert f"round {round}: client {client} is left out" in log
+    model, accuracies = replayed(left_out)
+    assert [record["accuracy"] for record in found] == accuracies
+    theirs = decode((folder / "model.safetensors").read_bytes())[0]["model"]
+    assert all((model[name] == tensor).all() for name, tensor in theirs.items())
