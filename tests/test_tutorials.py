@@ -29,9 +29,15 @@ def test_own_data(tmp_path, monkeypatch, capsys):
             capsys.readouterr()
             exec(compile(text, "tutorial", "exec", dont_inherit=True), names)  # noqa: S102
             continue
+        if language == "toml":
+            (tmp_path / "compare.toml").write_text(text)
+            continue
         for line in text.strip().splitlines():
             assert cli.main([*shlex.split(line)[1:], "--quiet"]) == 0, line
-    table, photos = capsys.readouterr().out.strip().splitlines()
+    table, photos, *rest = capsys.readouterr().out.strip().splitlines()
+    assert rest[-1].endswith("report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert all(name in page for name in ("Photos with 40% wrong labels", "fedavg", "random", "gcfl"))
     assert table.startswith("patients.csv-mlp-gcfl")
     assert table.endswith("12 clients")
     assert float(table.split()[1].rstrip(",")) > 0.8

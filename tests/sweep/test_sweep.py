@@ -71,7 +71,8 @@ def test_products_zips_and_cases():
     assert len(seen) == 24
     assert {pair[:2] for pair in seen} == {("digits", "mlp"), ("blobs", "logistic")}
     first = cells[0]
-    assert dict(first.differs) == {"label": "A", "data.source": "digits", "model.name": "mlp", "data.noise": 0.1}
+    assert dict(first.differs) == {"label": "A", "data.source": "digits", "data.noise": 0.1}
+    assert first.settings["model.name"] == "mlp"
     assert all(cell.experiment().rounds == 2 for cell in cells)
     assert len({cell.experiment().folder_name() for cell in cells}) == 24
 

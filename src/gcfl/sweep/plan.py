@@ -124,11 +124,15 @@ def expand(raw: Mapping[str, Any], seeds: int | None, where: str) -> list[Cell]:
     shared = _flat(raw.get("experiment", {}))
     sweep = dict(raw.get("sweep", {}))
     axes: list[list[Settings]] = []
+    follow: set[str] = set()  # of lists that go hand in hand, the first tells its runs apart, where its values differ
     for table in [*_tables(sweep.get("zip", []), "zip", where)]:
         lists = {name: _values(name, value, where) for name, value in _flat(table).items()}
         if len({len(values) for values in lists.values()}) > 1:
             raise ConfigError(f"the lists of a zip in {where} must be equally long: {', '.join(lists)}")
         axes.append([dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)])
+        first = next(iter(lists.values()), [])
+        if len(set(map(repr, first))) == len(first):
+            follow |= set(list(lists)[1:])
     for name, value in _flat({key: value for key, value in sweep.items() if key not in _SPECIAL}).items():
         axes.append([{name: one} for one in _values(name, value, where)])
     if cases := list(_tables(sweep.get("cases", []), "cases", where)):
@@ -141,7 +145,8 @@ def expand(raw: Mapping[str, Any], seeds: int | None, where: str) -> list[Cell]:
         for part in combination:
             own |= part
         label = own.pop("label", None)
-        differs = {name: value for name, value in own.items() if label is None or not any(name in case for case in cases)}
+        shown = {name: value for name, value in own.items() if name not in follow}
+        differs = {name: value for name, value in shown.items() if label is None or not any(name in case for case in cases)}
         if label is not None:
             differs = {"label": label, **differs}
         cells += [Cell({**shared, **own}, tuple(differs.items()), seed) for seed in numbers]
