@@ -13,7 +13,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from flower_grid import Here
 from gcfl.engine import ClientSide, InProcess
 from gcfl.flower import OverGrid, Site, client_app
-from gcfl.flower.store import InFolder, InMemory
+from gcfl.flower.store import InFolder, InMemory, propose, recall
 from gcfl.methods import WORDS, parse
 from helpers import prepared
 
@@ -158,6 +158,16 @@ def test_an_answer_that_was_not_accepted_is_forgotten_and_folders_survive_a_rest
     second.restore(first.remembered())
     found, _ = rounds(again, second, 2, middle)
     same(expected, found)
+
+
+def test_an_answer_that_is_ready_late_does_not_push_out_a_later_one():
+    """A site that is late with round 2 may be done with round 3 before: what the server accepted must be there."""
+    store = InMemory()
+    for round in (1, 3, 2):
+        recall(store, 1)
+        propose(store, round, {"local": {"c": torch.tensor(float(round))}})
+    assert float(recall(store, 3)["local"]["c"]) == 3
+    assert float(recall(store, 1)["local"]["c"]) == 3  # what was accepted last stays
 
 
 def test_a_message_for_somebody_else_is_refused():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from flwr.app import Context
@@ -10,7 +12,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from gcfl.engine import Observer, RunFolder, drive, one_thread
 from gcfl.environment import describe
-from gcfl.errors import ConfigError
+from gcfl.errors import ConfigError, one_line
 from gcfl.experiment import Experiment
 from gcfl.files import locked
 from gcfl.flower.app import read_experiment, speak
@@ -59,7 +61,7 @@ def serve(
                 raise ConfigError("the server's data is not what it was when this app was exported; export it again")
         folder = RunFolder(out / f"{prepared.experiment.folder_name()}{suffix}")
         folder.path.mkdir(parents=True, exist_ok=True)
-        with locked(folder.path):
+        with locked(folder.path), _written(folder.path / "log.txt"):
             if not folder.finished:
                 _play(prepared, grid, folder, wait, deadline)
     return folder.path
@@ -85,6 +87,22 @@ def _play(prepared: Prepared, grid: Grid, folder: RunFolder, wait: float, deadli
         lambda record: log.info("round %d of %d%s", record.round + 1, experiment.rounds, _accuracy(record)),
         lambda state: folder.finish(*parcel(prepared, rounds.final(state)), summarise(folder.records(), experiment.server.keep)),
     )
+
+
+@contextmanager
+def _written(path: Path) -> Iterator[None]:
+    """What gcfl logs, with the time, in a file of the run too: it outlives the SuperLink."""
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    log.addHandler(handler)
+    try:
+        yield
+    except Exception as error:
+        log.error("stopped: %s", one_line(error))
+        raise
+    finally:
+        log.removeHandler(handler)
+        handler.close()
 
 
 def _accuracy(record: RoundRecord) -> str:

@@ -95,5 +95,8 @@ def recall(store: Store, accepted: int, data: str = "") -> Groups:
 
 
 def propose(store: Store, round: int, groups: Groups, data: str = "") -> None:
-    """What the site would remember, until it hears of the answer's fate."""
+    """What the site would remember, until it hears of the answer's fate. One that came late does not push out a later round's."""
+    waiting = store.read("waiting")
+    if waiting is not None and decode(waiting)[1]["round"] > round:
+        return
     store.write("waiting", encode({name: tree for name, tree in groups.items() if tree}, {"round": round, "data": data}))
