@@ -90,6 +90,15 @@ def test_a_server_that_stopped_goes_on_and_sites_keep_their_memory(tmp_path):
     assert (folder / "model.safetensors").read_bytes() == (result.folder / "model.safetensors").read_bytes()
 
 
+def test_the_same_run_anew_starts_from_nothing(tmp_path):
+    """The server's folder is gone, the sites' are not: what they remember is of another run."""
+    result, app = exported(tmp_path, method="scaffold+gcfl", cohort=3)
+    for out in ("first", "second"):
+        play(app, sites(app, 5, state=str(tmp_path / "state")), tmp_path / out)
+        (folder,) = (tmp_path / out).iterdir()
+        assert (folder / "model.safetensors").read_bytes() == (result.folder / "model.safetensors").read_bytes()
+
+
 def test_sites_that_do_not_come_are_named(tmp_path):
     _, app = exported(tmp_path, method="fedavg")
     with pytest.raises(RunError, match="these clients have not come: 3, 4; start their SuperNodes"):

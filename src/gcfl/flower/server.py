@@ -83,7 +83,7 @@ def _play(prepared: Prepared, grid: Grid, folder: RunFolder, wait: float, deadli
         rounds,
         folder,
         observer,
-        experiment.engine.checkpoint_every,
+        1,  # sites remember as of the last accepted round, so the server must not fall behind that
         lambda record: log.info("round %d of %d%s", record.round + 1, experiment.rounds, _accuracy(record)),
         lambda state: folder.finish(*parcel(prepared, rounds.final(state)), summarise(folder.records(), experiment.server.keep)),
     )

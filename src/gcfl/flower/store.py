@@ -80,8 +80,13 @@ def recall(store: Store, accepted: int, data: str = "") -> Groups:
     """What counts: what the last answer led to if the server accepted it, else what there was before.
 
     data: a digest of the site's samples. A coreset of other samples is forgotten: its positions mean nothing any more.
+    A server that never accepted anything plays a run anew: what an earlier one left is forgotten.
     """
     waiting = store.read("waiting")
+    if accepted == NEVER:
+        if waiting is not None:
+            store.write("waiting", encode({}, {"round": NEVER, "data": data}))
+        return {}
     blob = waiting if waiting is not None and decode(waiting)[1]["round"] == accepted else store.read("kept")
     if blob is None:
         return {}
