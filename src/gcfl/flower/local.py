@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,11 @@ def down(folder: Path) -> list[str]:
     if not path.exists():
         raise ConfigError(f"no federation was started in {folder}")
     ended = []
-    for name, pid in read_json(path)["pids"].items():
+    running = _processes()
+    # After a restart of the machine a number may be somebody else's.
+    pids = {name: pid for name, pid in read_json(path)["pids"].items() if "flower-super" in running.get(pid, (0, ""))[1]}
+    below = _below(set(pids.values()), running)  # some have groups of their own, and would stay for seconds
+    for name, pid in pids.items():
         for number in (signal.SIGTERM, signal.SIGKILL):
             try:
                 os.killpg(pid, number)  # each has a process group of its own
@@ -107,6 +112,9 @@ def down(folder: Path) -> list[str]:
                 break
             _until_gone(pid, 5.0)
         ended.append(name)
+    for pid in below:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     path.unlink()
     return ended
 
@@ -127,6 +135,23 @@ def _until_listening(port: int, log: Path) -> None:
                 return
         time.sleep(0.1)
     raise RunError(f"the SuperLink does not listen after {_START_SECONDS:g} seconds; see {log}")
+
+
+def _processes() -> dict[int, tuple[int, str]]:
+    """pid -> (parent, command) of everything that runs here."""
+    listed = subprocess.run(["ps", "-A", "-ww", "-o", "pid=,ppid=,command="], capture_output=True, text=True, check=True)  # noqa: S607
+    rows = (line.split(None, 2) for line in listed.stdout.splitlines())
+    return {int(pid): (int(parent), " ".join(command)) for pid, parent, *command in rows}
+
+
+def _below(pids: set[int], running: Mapping[int, tuple[int, str]]) -> list[int]:
+    """The processes that these have started, and those in turn."""
+    found: list[int] = []
+    fresh = set(pids)
+    while fresh:
+        fresh = {pid for pid, (parent, _) in running.items() if parent in fresh}
+        found += sorted(fresh)
+    return found
 
 
 def _until_gone(group: int, seconds: float) -> None:

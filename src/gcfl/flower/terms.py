@@ -42,7 +42,7 @@ class Terms:
         if known.columns is not None:
             told["columns"] = list(known.columns)
         if self.normaliser is not None:
-            told |= {name: part.tolist() for name, part in zip(("mean", "deviation"), self.normaliser, strict=True)}
+            told |= {name: part.flatten().tolist() for name, part in zip(("mean", "deviation"), self.normaliser, strict=True)}
         return "# What sites are told of the data. Made from the server's: export again when that changes.\n" + tomli_w.dumps(told)
 
     @classmethod
@@ -54,7 +54,8 @@ class Terms:
         told = tomllib.loads(path.read_text(encoding="utf-8"))
         columns = tuple(told["columns"]) if "columns" in told else None
         known = Known(tuple(told["classes"]), tuple(told["shape"]), told["kind"], columns)
-        parts = [torch.tensor(told[name], dtype=torch.float32) for name in ("mean", "deviation") if name in told]
+        across = (-1, *(1,) * (len(known.shape) - 1))  # a number for each channel, or for each column
+        parts = [torch.tensor(told[name]).reshape(across) for name in ("mean", "deviation") if name in told]
         return cls(tuple(told["sites"]), known, (parts[0], parts[1]) if parts else None)
 
     @property
