@@ -62,8 +62,21 @@ app = client_app(lambda context: site_of(read_experiment(Path(__file__).with_nam
 _README = """\
 # {method} on {source}, as a Flower app
 
-`experiment.toml` is the experiment; `flwr run .` plays it with as many sites as it has clients ({clients}), in simulation or
-on a SuperLink.
+`experiment.toml` is the experiment; it needs as many nodes as it has clients, {clients}.
+
+## Simulated here, by Ray
+
+    pip install 'gcfl[simulation]'
+    export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1
+    flwr run . --stream --federation-config "num-supernodes={clients} client-resources-num-cpus=1" -c "out='$PWD/runs'"
+
+Without that number Flower simulates two nodes: it takes the number from this option or from its own configuration, not from an
+app. `out` is absolute because a relative one starts where Flower's local SuperLink was started, which stays after a run.
+Without the variable Flower installs the app's dependencies anew for each run.
+
+## On a SuperLink
+
+    flwr run . my-superlink --stream
 
 Each SuperNode says in its node config who it is, and where its memory (coreset, control variates, last model) survives a restart:
 

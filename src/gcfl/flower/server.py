@@ -90,6 +90,12 @@ def find_sites(grid: Grid, clients: int, wait: float) -> dict[int, int]:
             asked.add(node)
         if len(nodes) >= clients:
             break
+        # In a simulation all nodes are there before the first of them answers: no more will come.
+        if nodes and type(grid).__name__ == "InMemoryGrid" and (there := len(list(grid.get_node_ids()))) < clients:
+            raise RunError(
+                f"the experiment has {clients} clients, but this simulation has {there} nodes: say how many, "
+                f'flwr run ... --federation-config "num-supernodes={clients} client-resources-num-cpus=1"'
+            )
         if time.monotonic() >= end:
             missing = [str(client) for client in range(clients) if client not in nodes]
             raise RunError(
