@@ -110,6 +110,15 @@ def test_sites_that_do_not_come_are_named(tmp_path):
         Roll(grid, ("0", "1")).wait(0.1)
 
 
+def test_a_simulation_with_too_few_nodes_does_not_wait_for_more(tmp_path):
+    _, app = exported(tmp_path, method="fedavg")
+    grid = sites(app, 2)
+    grid.__class__ = type("InMemoryGrid", (Here,), {})  # as Flower calls the Grid of its simulations
+    with pytest.raises(RunError, match=r'has 5 clients, but this simulation has 2 nodes.*"num-supernodes=5 client-resources'):
+        Roll(grid, tuple("01234")).wait(300.0)
+    assert '"num-supernodes=5 client-resources-num-cpus=1"' in (app / "README.md").read_text()
+
+
 def test_what_cannot_be_exported_says_so(tmp_path, capsys):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").write_text("mine")

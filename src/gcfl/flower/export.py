@@ -59,18 +59,34 @@ app = client_app(site_in(Path(__file__).parent))
 _README = """\
 # {method} on {source}, as a Flower app
 
-`experiment.toml` is the experiment; `flwr run .` plays it with {clients} clients.
+`experiment.toml` is the experiment; it needs as many nodes as it has clients, {clients}.
 
 {sites}
 
 The server writes an ordinary run folder below `out` (`gcfl show` reads it); started again, it goes on after its last checkpoint.
 """
 _PARTS = """\
+## Simulated here, by Ray
+
+    pip install 'gcfl[simulation]'
+    export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1
+    flwr run . --stream --federation-config "num-supernodes={clients} client-resources-num-cpus=1" -c "out='$PWD/runs'"
+
+Without that number Flower simulates two nodes: it takes the number from this option or from its own configuration, not from an
+app. `out` is absolute because a relative one starts where Flower's local SuperLink was started, which stays after a run.
+Without the variable Flower installs the app's dependencies anew for each run.
+
+## On a SuperLink
+
+    flwr run . my-superlink --stream
+
 Each SuperNode takes its part of the experiment's source. It says in its node config who it is, and where its memory (coreset,
 control variates, last model) survives a restart:
 
     flower-supernode ... --node-config 'partition-id=0 state="/var/lib/gcfl/site0"'"""
 _OWN = """\
+    flwr run . my-superlink --stream
+
 Each site brings its own data: {names}. The classes, the size of a sample and the normalisation are in `terms.toml`. A SuperNode
 says in its node config who it is, where its data lies, and where its memory (coreset, control variates, last model) survives a
 restart:
@@ -88,13 +104,13 @@ def export(experiment: Experiment, folder: Path, sites: tuple[str, ...] = ()) ->
     if experiment.given.keys() - {"files"}:
         raise ConfigError("an experiment on arrays or modules from Python cannot be exported: its sites could not make them")
     files = {"server_app.py": _SERVER, "client_app.py": _CLIENT}
-    text = _PARTS
     if sites:
         prepared, terms = serve_sites(experiment, sites)
         files[FILE] = terms.to_toml()
         text = _OWN.format(names=", ".join(sites), first=sites[0])
     else:
         prepared = prepare(experiment, Given())
+        text = _PARTS.format(clients=len(prepared.federation.clients))
     ready, clients = prepared.experiment, len(prepared.federation.clients)
     facts = {"method": ready.method, "source": Path(ready.data.source).name, "clients": clients, "name": "gcfl-app", "sites": text}
     files |= {"pyproject.toml": _PYPROJECT.format(**facts), EXPERIMENT: ready.to_toml(), "README.md": _README.format(**facts)}

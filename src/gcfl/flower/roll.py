@@ -28,11 +28,21 @@ class Roll:
 
     def wait(self, seconds: float) -> dict[int, int]:
         """All clients' nodes; an error that names the missing ones, and why they cannot take part, when time is up."""
-        end = time.monotonic() + seconds
+        end, count = time.monotonic() + seconds, len(self._names)
         while True:
             self.ask(min(_ANSWER_SECONDS, max(1.0, end - time.monotonic())))
-            if len(self.nodes) >= len(self._names):
+            if len(self.nodes) >= count:
                 return self.nodes
+            # In a simulation all nodes are there before the first of them answers: no more will come.
+            if (
+                self.nodes
+                and type(self._grid).__name__ == "InMemoryGrid"
+                and (there := len(list(self._grid.get_node_ids()))) < count
+            ):
+                raise RunError(
+                    f"the experiment has {count} clients, but this simulation has {there} nodes: say how many, "
+                    f'flwr run ... --federation-config "num-supernodes={count} client-resources-num-cpus=1"'
+                )
             if time.monotonic() >= end:
                 missing = [name for client, name in enumerate(self._names) if client not in self.nodes]
                 reasons = "".join(f" ({problem})" for problem in dict.fromkeys(self._problems.values()))
