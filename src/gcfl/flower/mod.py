@@ -83,7 +83,8 @@ def coreset(model: nn.Module, data: Any, context: Context, budget: float | None 
     settings: dict[str, Any] = dict(facts)
     dataset, store = dataset_of(data), _store(context)
     n, size = len(dataset), points(_share(settings["budget"] if budget is None else budget), len(dataset))
-    client = int(context.node_config.get("partition-id", context.node_id))  # node ids are drawn anew for every run
+    client = context.node_config.get("partition-id", context.node_id)  # node ids are drawn anew for every run
+    client = client if isinstance(client, str) else int(client)
     draw = partial(rng.stream, settings["seed"])
     if TARGET in context.state.array_records:
         target = torch.from_numpy(np.array(context.state.array_records[TARGET]["target"].numpy()))
