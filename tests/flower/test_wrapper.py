@@ -14,6 +14,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MetricR
 from flwr.clientapp import ClientApp
 from flwr.clientapp.mod import adaptiveclipping_mod, fixedclipping_mod
 from flwr.serverapp import strategy as flowers
+from flwr.supercore.privacy_accounting import PrivacySpent, SamplingMethod
 from flwr.supercore.task_identity import TaskIdentity
 from torch import nn
 from torch.utils.data import TensorDataset
@@ -139,6 +140,32 @@ def test_every_strategy_inside_aggregates(name):
         assert np.isfinite(array.numpy()).all()
         assert not np.array_equal(array.numpy(), first[key].numpy()), key
     assert asked(grid) == sorted(grid.contexts)  # once each in three rounds, so every acknowledgement was heard
+
+
+class Counting:
+    """A privacy accountant that only counts."""
+
+    class config:  # noqa: N801
+        sampling_method = SamplingMethod.NO_AMPLIFICATION
+        max_epsilon, population_size = None, NODES
+
+    def __init__(self):
+        self.releases = 0
+
+    def compose(self, event, count=1):
+        self.releases += count
+
+    def get_privacy_spent(self, delta=None):
+        return PrivacySpent(epsilon=0.0, delta=0.1, num_releases=self.releases, accounting_method="none")
+
+
+def test_the_privacy_accountant_counts_inside_and_refuses_us_inside_it():
+    counting = Counting()
+    inner = dp("ServerSideFixed", flowers.FedAvg(), clipping_norm=1.0, accountant=counting)
+    wrapped(inner).start(grid=Here(client([]), NODES), initial_arrays=first_arrays(), num_rounds=3)
+    assert counting.releases == 3
+    with pytest.raises(ValueError, match="requires a strategy using FedAvg"):
+        dp("ServerSideFixed", wrapped(), clipping_norm=1.0, accountant=Counting())
 
 
 class Spy(flowers.FedAvg):
