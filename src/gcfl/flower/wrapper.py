@@ -32,7 +32,7 @@ from gcfl.methods.gradient_matching import GradientMatching
 from gcfl.methods.parts import TrainOptions
 from gcfl.network import Network
 
-log = logging.getLogger("gcfl")
+log = logging.getLogger("flwr.gcfl")  # shown where Flower shows its own
 
 
 class GCFL(Strategy):  # type: ignore[misc, unused-ignore]
@@ -79,7 +79,7 @@ class GCFL(Strategy):  # type: ignore[misc, unused-ignore]
 
     def summary(self) -> None:
         options = self._selector
-        log.info("GCFL: coresets of %g, every %d rounds, score %s", options.budget, options.every, options.score)
+        log.info("\t├──> GCFL: a coreset of %g%% every %d rounds, score %s", 100 * options.budget, options.every, options.score)
         self.strategy.summary()
 
     def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
