@@ -213,6 +213,8 @@ def test_who_is_due():
         told[server_round] = asked(grid)
     others = [node for node in nodes if node != lost]
     assert told == {1: nodes, 2: [lost], 3: [late], 4: others, 5: [lost], 6: [late], 7: others}
+    play(strategy, grid, 1, arrays)  # a second start() with the same strategy: rounds begin again
+    assert asked(grid) == sorted(grid.contexts)
     by_node = {}
     for node, _, chosen in seen:
         by_node.setdefault(node, []).append(chosen.indices)
@@ -332,11 +334,11 @@ def test_a_round_without_a_valid_answer_is_an_error(caplog):
     assert play(strategy, grid, 1, arrays) is not None
     assert f"round 1: node {bad} failed: the node is gone" in caplog.text
     grid.meddle = lambda *_: None
-    with pytest.raises(RunError, match=r"round 2: none of 5 nodes gave a valid answer; node \d+: no answer"):
+    with pytest.raises(RunError, match=r"round 2: none of 5 nodes gave a valid answer; node \d+: no answer$"):
         play(strategy, grid, 2, arrays)
     wrong_order = Here(client([], [fixedclipping_mod, gcfl_mod]), NODES)
     strategy = wrapped(dp("ClientSideFixed", flowers.FedAvg(), clipping_norm=1.0))
-    with pytest.raises(RunError, match=r"none of 5 nodes .* \(gcfl_mod must be the first mod\)"):
+    with pytest.raises(RunError, match=r"none of 5 nodes .* \(gcfl_mod must be the first of the mods\)"):
         strategy.start(grid=wrong_order, initial_arrays=arrays, num_rounds=2)
 
 

@@ -31,6 +31,7 @@ from gcfl.methods import ServerView, Setting
 from gcfl.methods.gradient_matching import GradientMatching
 from gcfl.methods.parts import TrainOptions
 from gcfl.network import Network
+from gcfl.types import Shard
 
 log = logging.getLogger("flwr.gcfl")  # shown where Flower shows its own
 
@@ -69,7 +70,8 @@ class GCFL(Strategy):  # type: ignore[misc, unused-ignore]
         if not isinstance(chosen, GradientMatching):
             raise ConfigError("the method gcfl was replaced by another selector")
         self._selector, self._seed = chosen, seed
-        self._network, self._validation = _network(model, shard_of(validation, read))
+        self._validation = shard_of(validation, read)
+        self._network = _network(model, self._validation)
         self._selector.check(self._validation, tuple(range(self._network.classes)))
         self._selected: dict[int, int] = {}  # node -> the round of its last selection that we heard of
         self._asked: list[Any] = []  # of the messages of this round: their metadata, which get an id when they are sent
@@ -106,10 +108,10 @@ class GCFL(Strategy):  # type: ignore[misc, unused-ignore]
             log.warning("round %d: node %d failed: %s", server_round, node, reason)
         valid = [reply for reply in received if not reply.has_error()]
         if self._asked and not valid:
-            first = next(iter(failures.items()), None)
-            told = f"; node {first[0]}: {first[1]}" if first else ""
+            node, reason = next(iter(failures.items()))
+            hint = " (gcfl_mod must be the first of the mods)" if "Record" in reason else ""
             raise RunError(
-                f"round {server_round}: none of {len(self._asked)} nodes gave a valid answer{told} (gcfl_mod must be the first mod)"
+                f"round {server_round}: none of {len(self._asked)} nodes gave a valid answer; node {node}: {reason}{hint}"
             )
         for reply in valid:
             self._note(server_round, reply)
@@ -126,7 +128,7 @@ class GCFL(Strategy):  # type: ignore[misc, unused-ignore]
 
     def _due(self, node: int, server_round: int) -> bool:
         last = self._selected.get(node, NEVER)
-        return last == NEVER or server_round - last >= self._selector.every
+        return last == NEVER or not 0 <= server_round - last < self._selector.every  # rounds begin again with a second start()
 
     def _target(self, server_round: int, arrays: ArrayRecord) -> Tensor:
         """(C, d + 1), or (C, d) without bias: row c is the mean gradient of the clean samples of class c."""
@@ -170,8 +172,8 @@ class GCFL(Strategy):  # type: ignore[misc, unused-ignore]
         return {**failed, **silent}
 
 
-def _network(model: nn.Module | Callable[[], nn.Module], validation: Any) -> tuple[Network, Any]:
-    """The network in a copy of its own, and the clean samples, which fit it."""
+def _network(model: nn.Module | Callable[[], nn.Module], validation: Shard) -> Network:
+    """The network in a copy of its own; the clean samples must fit it."""
     with rng.isolated(0, "model"):  # making a module draws its first weights
         module = copy.deepcopy(model) if isinstance(model, nn.Module) else model()
     if not isinstance(module, nn.Module):
@@ -179,7 +181,7 @@ def _network(model: nn.Module | Callable[[], nn.Module], validation: Any) -> tup
     device = next((str(part.device) for part in module.parameters()), "cpu")
     network = Network(module, validation.x, None, device=device, as_given=True)
     check_labels(validation.y, network.classes, "the clean set's")
-    return network, validation
+    return network
 
 
 def _load(network: Network, arrays: ArrayRecord) -> None:
