@@ -15,6 +15,7 @@ class Here(Grid):
             1000 + 7 * client: Context(1, 1000 + 7 * client, {"client": client}, RecordDict(), {}) for client in range(clients)
         }
         self.seen = []
+        self.traffic = []  # what each message held on its way: apps and strategies may change it afterwards
         self.meddle = lambda _, reply: reply
 
     def set_run(self, run):
@@ -43,6 +44,7 @@ class Here(Grid):
         replies = []
         for message in messages:
             self.seen.append(message)
+            self.traffic.append((message.metadata.dst_node_id, RecordDict(dict(message.content))))
             message.metadata.__dict__["_message_id"] = f"message {len(self.seen)}"  # as a SuperLink does
             try:
                 reply = self._app(message, self.contexts[message.metadata.dst_node_id])
@@ -51,5 +53,7 @@ class Here(Grid):
             reply = self.meddle(message, reply)
             if reply is not None:
                 self.seen.append(reply)
+                if reply.has_content():
+                    self.traffic.append((reply.metadata.src_node_id, RecordDict(dict(reply.content))))
                 replies.append(reply)
         return replies[::-1]  # in no order to rely on

@@ -36,25 +36,28 @@ class Network:
 
     A tree holds all parameters and buffers. `trained` are the parameters that take gradients (a frozen one has
     requires_grad = False); `sent` are the tensors that an update carries: those, and the floating-point and counting
-    buffers, unless buffers are kept.
+    buffers, unless buffers are kept. classes: how many outputs there must be; None takes what the module has.
+    as_given: samples are what the module eats already, token numbers included.
     """
 
     def __init__(
         self,
         module: nn.Module,
         example: Tensor,
-        classes: int,
+        classes: int | None,
         normaliser: tuple[Tensor, Tensor] | None = None,
         head: str | None = None,
         device: str = "cpu",
         keep_buffers: bool = False,
+        as_given: bool = False,
     ) -> None:
         if any(isinstance(part, nn.UninitializedParameter | nn.UninitializedBuffer) for _, part in _tensors(module)):
             raise ModelError("the model has lazy layers that have no shape yet; call it once on a sample, or give the sizes")
         self.device = torch.device(device)
         self.module = module.to(self.device)
         self.normaliser = None if normaliser is None else tuple(part.to(self.device) for part in normaliser)
-        self._is_image = example.ndim == 4
+        self._as_given = as_given
+        self._is_image = example.ndim == 4 and not as_given
         if self._is_image:
             self.module = self.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if not any(isinstance(part, nn.Linear) for part in self.module.modules()):
@@ -66,13 +69,13 @@ class Network:
         moving = () if keep_buffers else tuple(name for name, part in self.module.named_buffers() if _can_average(part))
         self.sent = (*self.trained, *moving)
         self.batch_norms = [part for part in self.module.modules() if isinstance(part, _BatchNorm) and part.track_running_stats]
-        self.classes = classes
         self._attached: Tree | None = None
         self._slots = self._find_slots()
         self._tied = len(self._slots) > len(dict(_tensors(self.module)))
         with rng.isolated(0, "probe"):
             self.head_name = self._find_head(example[:2], classes, head)
         self.head: nn.Linear = self.module.get_submodule(self.head_name)  # type: ignore[assignment]
+        self.classes = self.head.out_features
 
     @property
     def bias(self) -> bool:
@@ -90,6 +93,8 @@ class Network:
     def prepare(self, x: Tensor) -> Tensor:
         """Raw samples to what the module eats: on the device, in its type, normalised, channels last."""
         x = x.to(self.device)
+        if self._as_given:
+            return x.to(self._dtype) if x.is_floating_point() else x
         if self.normaliser is not None:
             mean, deviation = self.normaliser
             x = (x.to(torch.float32) - mean) / deviation
@@ -162,7 +167,7 @@ class Network:
                 logits[start : start + batch] = part.logits
         return Output(features, logits)
 
-    def _find_head(self, example: Tensor, classes: int, wanted: str | None) -> str:
+    def _find_head(self, example: Tensor, classes: int | None, wanted: str | None) -> str:
         linears = {name: part for name, part in self.module.named_modules() if isinstance(part, nn.Linear)}
         listed = ", ".join(repr(name) for name in linears)
         if wanted is not None and wanted not in linears:
@@ -193,7 +198,7 @@ class Network:
                 else f"the model does not end in a Linear layer: its output is not that of any of {listed}; return the logits "
                 "of one of these as they are (no softmax after it)"
             )
-        if logits.shape[1] != classes:
+        if classes is not None and logits.shape[1] != classes:
             raise ModelError(f"the model gives {logits.shape[1]} outputs (layer {ends[-1]!r}), but the data has {classes} classes")
         return ends[-1]
 

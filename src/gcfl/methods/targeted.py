@@ -37,7 +37,7 @@ class Targeted(Periodic, VariantOptions, ABC):
         if single and not self.allow_single:
             raise DataError(
                 f"the server's clean set has a single sample of class {', '.join(single)}, and its gradient would reveal "
-                "that sample's features; raise data.validation, or set coreset.allow_single = true"
+                "that sample's features; enlarge it (data.validation), or set allow_single = true (coreset.allow_single)"
             )
         few = [str(classes[label]) for label in np.flatnonzero((counts > 0) & (counts < 5))]
         if few:
@@ -51,8 +51,8 @@ class Targeted(Periodic, VariantOptions, ABC):
     def _check_size(self, size: int) -> None:
         if size == 1 and not self.allow_single:
             raise DataError(
-                "the server's clean set is a single sample, which its gradient would reveal; raise data.validation, "
-                "or set coreset.allow_single = true"
+                "the server's clean set is a single sample, which its gradient would reveal; enlarge it (data.validation), "
+                "or set allow_single = true (coreset.allow_single)"
             )
         if size < 5:
             log.warning("the server's clean set has fewer than 5 samples: their gradient tells much about them")

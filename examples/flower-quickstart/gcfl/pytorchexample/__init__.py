@@ -1,0 +1,1 @@
+"""Handwritten digits over ten clients with doubtful labels, as a Flower app."""

@@ -1,0 +1,153 @@
+"""GCFL for an existing Flower app, the client's half: a mod, and a function that gives the coreset to one's own training loop.
+
+    @app.train(mods=[gcfl_mod])
+    def train(message, context):
+        ...                                                  # load the model's weights and the data, as before
+        trainloader = coreset(model, trainloader, context)   # a loader like it, over the coreset
+
+The mod takes what GCFL's server half added out of the message, so that what comes after it (other mods, the app) sees the
+message as it would be without GCFL. Up goes the round of the last selection, and nothing else.
+"""
+
+from __future__ import annotations
+
+import copy
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar, overload
+
+import numpy as np
+import torch
+from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
+from flwr.clientapp.typing import ClientAppCallable
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+
+from gcfl import rng
+from gcfl.codec import decode, encode
+from gcfl.coreset import Coreset, Pool, Pursuit, match_label_wise, points
+from gcfl.errors import ConfigError
+from gcfl.flower.samples import Chosen, Read, batches, check_labels, dataset_of, narrowed
+from gcfl.flower.store import NEVER, InContext, InFolder, Store
+from gcfl.network import Network
+from gcfl.options import within
+
+FACTS = "gcfl"  # ConfigRecord; down: the round and the settings, up: the round of the selection
+TARGET = "gcfl.target"  # ArrayRecord; down, when a selection is due: the gradient of the clean set (C, d + 1)
+SELECTED = "selected"
+_T = TypeVar("_T")
+
+
+def gcfl_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+    """Client mod; the first in the list. Messages that are not for training pass through."""
+    if message.metadata.message_type.partition(".")[0] != MessageType.TRAIN:
+        return call_next(message, context)
+    content, state = message.content, context.state
+    wrapped = FACTS in content.config_records
+    state[FACTS] = ConfigRecord(dict(content.config_records[FACTS]) if wrapped else {})
+    if TARGET in content.array_records:
+        state[TARGET] = content.array_records[TARGET]
+    message.content = RecordDict({name: record for name, record in content.items() if name not in (FACTS, TARGET)})
+    try:
+        reply = call_next(message, context)
+        told = {name: value for name, value in state.config_records[FACTS].items() if name == SELECTED}
+    finally:
+        for name in (FACTS, TARGET):
+            state.pop(name, None)
+    if wrapped and reply.has_content():
+        reply.content = RecordDict({**reply.content, FACTS: ConfigRecord(told)})
+    return reply
+
+
+@overload
+def coreset(
+    model: nn.Module, data: DataLoader[_T], context: Context, budget: float | None = ..., read: Read | None = ...
+) -> DataLoader[_T]: ...
+@overload
+def coreset(
+    model: nn.Module, data: Dataset[_T], context: Context, budget: float | None = ..., read: Read | None = ...
+) -> Chosen: ...
+def coreset(model: nn.Module, data: Any, context: Context, budget: float | None = None, read: Read | None = None) -> Any:
+    """The part of `data` to train on in this round: of a DataLoader one like it, of a Dataset a `Subset` with `weights` (b,).
+
+    model: with the weights that came in the message; it is left as it is. When the server asks for a selection: one forward
+    pass without autograd, then matching pursuit per class. Otherwise the coreset of the last selection; where that was lost,
+    a random one of the same size. budget: share of the samples, where it is not to be the server's. read: batch -> (x, y),
+    for batches that are neither (x, y) nor a dictionary with a label and one input.
+    """
+    facts = context.state.config_records.get(FACTS)
+    if facts is None:
+        raise ConfigError("coreset(...) needs gcfl_mod, first in the mods of the train function: @app.train(mods=[gcfl_mod])")
+    if not facts:
+        raise ConfigError("the server's strategy is not wrapped in GCFL(...): there is no gradient to choose a coreset by")
+    settings: dict[str, Any] = dict(facts)
+    dataset, store = dataset_of(data), _store(context)
+    n, size = len(dataset), points(_share(settings["budget"] if budget is None else budget), len(dataset))
+    client = context.node_config.get("partition-id", context.node_id)  # node ids are drawn anew for every run
+    client = client if isinstance(client, str) else int(client)
+    draw = partial(rng.stream, settings["seed"])
+    if TARGET in context.state.array_records:
+        target = torch.from_numpy(np.array(context.state.array_records[TARGET]["target"].numpy()))
+        how, absent = Pursuit(settings["score"], settings["ridge"]), partial(draw, "absent", settings["round"], client)
+        with rng.isolated(settings["seed"], "samples", settings["round"], client):  # what the dataset draws repeats itself
+            pool = _pool(model, data, read, target)
+        chosen, selected = match_label_wise(pool, target, size, how, settings["split"], absent), settings["round"]
+        _remember(store, chosen, selected, context.run_id, n)
+    else:
+        chosen, selected = _recall(store, context.run_id, n) or (_at_random(draw("coreset", "initial", client), n, size), NEVER)
+    facts[SELECTED] = int(selected)
+    return narrowed(data, Chosen(dataset, chosen))
+
+
+def _share(budget: float) -> float:
+    try:
+        return float(within(0, 1, low_open=True)(budget))
+    except (ValueError, TypeError):
+        raise ConfigError(f"budget must be in (0, 1], got {budget!r}") from None
+
+
+def _pool(model: nn.Module, data: Any, read: Read | None, target: Tensor) -> Pool:
+    """The samples as the model sees them, batch by batch; only features and probabilities are held."""
+    device = next((str(part.device) for part in model.parameters()), "cpu")
+    network: Network | None = None
+    features, probabilities, labels = [], [], []
+    for x, y in batches(data, read):
+        # A copy: the user's model keeps its mode, its hooks and its memory layout.
+        network = network or Network(copy.deepcopy(model), x, target.shape[0], device=device, as_given=True)
+        check_labels(y, network.classes, "this client's")
+        outputs = network.outputs(network.tree(), x)
+        features.append(outputs.features.float().cpu())
+        probabilities.append(torch.softmax(outputs.logits.float(), dim=1).cpu())
+        labels.append(y)
+    bias = network is not None and network.bias
+    width = features[0].shape[1] + bias
+    if width != target.shape[1]:
+        raise ConfigError(f"the last layer has {target.shape[1]} numbers per class at the server, {width} at this client")
+    return Pool(torch.cat(features), torch.cat(probabilities), torch.cat(labels), bias)
+
+
+def _at_random(draw: np.random.Generator, n: int, size: int) -> Coreset:
+    return Coreset(np.sort(draw.permutation(n)[:size]), np.ones(size))
+
+
+def _store(context: Context) -> Store:
+    """The node's folder where its config names one (`state`): it survives a restart. Else the context: it does not."""
+    folder = context.node_config.get("state")
+    return InContext(context) if folder is None else InFolder(Path(str(folder)) / "gcfl-coreset")
+
+
+def _remember(store: Store, chosen: Coreset, round: int, run: int, n: int) -> None:
+    tree = {"indices": torch.from_numpy(chosen.indices), "weights": torch.from_numpy(chosen.weights)}
+    store.write("coreset", encode({"select": tree}, {"round": round, "run": run, "samples": n}))
+
+
+def _recall(store: Store, run: int, n: int) -> tuple[Coreset, int] | None:
+    """The coreset of this run and the round of its selection, unless it is of other samples."""
+    blob = store.read("coreset")
+    if blob is None:
+        return None
+    groups, facts = decode(blob, "the coreset in the node's state")
+    if (facts["run"], facts["samples"]) != (run, n):
+        return None
+    tree = groups["select"]
+    return Coreset(tree["indices"].numpy(), tree["weights"].numpy()), int(facts["round"])
