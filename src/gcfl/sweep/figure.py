@@ -12,7 +12,6 @@ from matplotlib.figure import Figure
 from gcfl.api import Result
 from gcfl.errors import ConfigError, did_you_mean
 from gcfl.report.describe import draw_clients
-from gcfl.report.figures import STYLES
 from gcfl.sweep.plan import Plan
 from gcfl.sweep.table import Row
 
@@ -23,6 +22,21 @@ _VALUES = {
     "best": "best accuracy on clean test data",
     "cpu_per_round": "CPU-seconds per round",
 }
+
+
+# Ten lines that can be told apart, also without colour; the first, which recipes give to GCFL, stands out.
+_STYLES = (
+    ("#d55e00", "-"),
+    ("#e69f00", "--"),
+    ("#009e73", "-."),
+    ("#cc79a7", ":"),
+    ("#0072b2", "-"),
+    ("#56b4e9", "--"),
+    ("#000000", "-."),
+    ("#7f7f7f", ":"),
+    ("#882255", "-"),
+    ("#117733", "--"),
+)
 
 
 def draw(plan: Plan, rows: Sequence[Row], path: Path) -> Path | None:
@@ -66,7 +80,7 @@ def _line_of(row: Row, x: str, by: Any) -> str:
 
 
 def _style(labels: Sequence[str], label: str) -> Mapping[str, Any]:
-    colour, line = STYLES[labels.index(label) % len(STYLES)]
+    colour, line = _STYLES[labels.index(label) % len(_STYLES)]
     return {"color": colour, "linestyle": line, "linewidth": 1.7, "label": label}
 
 
@@ -136,7 +150,7 @@ def _bars(axes: Any, rows: Sequence[Row], _: Sequence[str], x: str, y: str, by: 
     values = [[_value(result, y) for result in row.results] for row in rows]
     names = [_line_of(row, x, by) if x != "label" else row.label for row in rows]
     spread = [float(np.std(one, ddof=1)) if len(one) > 1 else 0.0 for one in values]
-    axes.barh(names, [float(np.mean(one)) for one in values], xerr=spread if any(spread) else None, color=STYLES[2][0], height=0.6)
+    axes.barh(names, [float(np.mean(one)) for one in values], xerr=spread if any(spread) else None, color=_STYLES[4][0], height=0.6)
     axes.invert_yaxis()
     axes.set_xlim(0, 1.15 * max(float(np.mean(one)) + extra for one, extra in zip(values, spread, strict=True)) or 1.0)
     axes.set_xlabel(_VALUES[y])
