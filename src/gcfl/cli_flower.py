@@ -17,12 +17,12 @@ def add_verb(verbs: Any, common: argparse.ArgumentParser, kind: type[argparse.Ar
     export = actions.add_parser(
         "export",
         help="write a complete Flower app",
-        usage="gcfl flower export [CONFIG.toml|RUN] [--key value ...] --to DIR",
+        usage="gcfl flower export [CONFIG.toml|RUN] DIR [--key value ...]",
         description="Write a Flower app that plays the experiment of a configuration, a run folder or flags: flwr run DIR runs it.",
         parents=[common],
         allow_abbrev=False,
     )
-    export.add_argument("--to", type=Path, required=True, help="the folder of the app")
+    export.add_argument("--to", type=Path, help="the folder of the app, instead of DIR")
     export.add_argument("--sites", help="a,b,c: sites that bring their own data; --data is then the server's own clean samples")
     up = actions.add_parser("up", help="start a SuperLink and SuperNodes here, with TLS and node authentication", parents=[common])
     up.add_argument("--nodes", type=int, default=3, help="how many SuperNodes (3)")
@@ -52,11 +52,23 @@ def run_verb(options: argparse.Namespace, rest: list[str]) -> None:
     if options.action == "down":
         print(f"ended: {', '.join(local.down(options.place))}")
         return
+    rest, folder = _folder(rest, options.to)
     if rest and not rest[0].startswith("--") and (Path(rest[0]) / "config.toml").exists():
         rest = [str(Path(rest[0]) / "config.toml"), *rest[1:]]
     built, _, _ = settings_of(rest)
-    for path in export(built, options.to, tuple(_names(options.sites)) if options.sites is not None else ()):
+    for path in export(built, folder, tuple(_names(options.sites)) if options.sites is not None else ()):
         print(path)
+
+
+def _folder(rest: list[str], to: Path | None) -> tuple[list[str], Path]:
+    """The words without the app's folder, and that folder: --to, or the last word before the flags, if that is no experiment."""
+    if to is not None:
+        return rest, to
+    count = next((place for place, word in enumerate(rest) if word.startswith("--")), len(rest))
+    last = Path(rest[count - 1]) if count else None
+    if last is None or (count == 1 and (last.is_file() or (last / "config.toml").exists())):
+        raise ConfigError("say where the app shall go: gcfl flower export [CONFIG.toml|RUN] DIR")
+    return rest[: count - 1] + rest[count:], last
 
 
 def _names(sites: str) -> list[str]:

@@ -124,4 +124,16 @@ def test_what_cannot_be_exported_says_so(tmp_path, capsys):
     (tmp_path / "full" / "file").write_text("mine")
     assert main(["flower", "export", "--to", str(tmp_path / "full")]) == 2
     assert "is not empty" in capsys.readouterr().err
-    assert main(["flower", "export"]) == 2
+    for words in ([], [str(tmp_path / "full" / "file")], ["--data", "digits"]):
+        assert main(["flower", "export", *words]) == 2
+        assert "say where the app shall go" in capsys.readouterr().err
+
+
+def test_the_folder_may_be_a_word_or_a_flag(tmp_path):
+    (tmp_path / "my.toml").write_text('method = "gcfl"\n[data]\nclients = 4\n')
+    flags = ["--data", "digits", "--rounds", "3"]
+    lines = ([str(tmp_path / "a"), *flags], [str(tmp_path / "my.toml"), str(tmp_path / "b")], ["--to", str(tmp_path / "c"), *flags])
+    for words in lines:
+        assert main(["flower", "export", *words]) == 0
+    assert "clients = 4" in (tmp_path / "b" / "experiment.toml").read_text()
+    assert "rounds = 3" in (tmp_path / "a" / "experiment.toml").read_text()

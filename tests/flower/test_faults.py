@@ -144,7 +144,7 @@ def test_every_fault_is_survived_and_told(tmp_path):
     assert left_out[1]["1"] == "RuntimeError: the disk is on fire"
     assert "NaN" in left_out[1]["2"]
     assert left_out[2] == {"0": f"no answer within {DEADLINE:g} seconds"}
-    assert "Unavailable" in left_out[4]["1"]
+    assert "1" in left_out[4]  # by the SuperLink's word that the node is gone, or by the deadline
     assert [left_out[round] for round in (0, 7, 8, 9, 10)] == [{}] * 5
     for round, client in ((1, 1), (1, 2), (2, 0), (4, 1)):
         assert f"round {round}: client {client} is left out" in log
