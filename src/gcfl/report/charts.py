@@ -12,10 +12,10 @@ import numpy as np
 from gcfl.report.collect import KINDS, Record, Run
 from gcfl.report.study import Group, Study, short, told
 
-_FAR = 20.0  # settings that are so many times apart want an axis of powers
+FAR = 20.0  # settings that are so many times apart want an axis of powers
 _LOG_FROM = 5.0  # lines that end this many times apart would hide in a corner of a linear axis
 # Settings that the paper varies, and what to call their axis.
-_SWEPT = {
+SWEPT = {
     "data.noise": "noise (share of the clients' samples)",
     "coreset.budget": "budget (share of a client's samples)",
     "cohort": "cohort (clients per round)",
@@ -161,7 +161,7 @@ def _cost_section(study: Study, id: str, title: str, x: str, cost: Callable[[Rec
 def _swept(study: Study, band: list[str]) -> list[Section]:
     """Accuracy over each setting that takes several numeric values: one line per method."""
     found = []
-    for name, axis in _SWEPT.items():
+    for name, axis in SWEPT.items():
         if name not in study.columns:
             continue
         panels: dict[str, dict[str, list[Group]]] = {}
@@ -174,7 +174,7 @@ def _swept(study: Study, band: list[str]) -> list[Section]:
             values = {group.values[name] for groups in lines.values() for group in groups}
             if len(values) > 1 and len(set(map(type, values))) == 1:  # shares and counts have no axis in common
                 drawn = [_points(line, name, groups) for line, groups in lines.items()]
-                log = min(values) > 0 and max(values) / min(values) > _FAR
+                log = min(values) > 0 and max(values) / min(values) > FAR
                 charts.append(Chart(f"{name.replace('.', '-')}-{place}", scene, axis, "accuracy, %", drawn, log, points=True))
         if charts:
             found.append(Section(f"Accuracy over {short(name)}", ["The accuracy at the end of the runs.", *band], charts))

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from gcfl.api import Result
 from gcfl.errors import ConfigError, did_you_mean
+from gcfl.report.charts import FAR, SWEPT
 from gcfl.report.describe import draw_clients
 from gcfl.sweep.plan import Plan
 from gcfl.sweep.table import Row
@@ -110,7 +111,12 @@ def _over_setting(axes: Any, rows: Sequence[Row], labels: Sequence[str], x: str,
         axes.errorbar(
             places, means, spread if any(spread) else None, marker="o", markersize=3.5, capsize=2, **_style(labels, label)
         )
-    axes.set_xlabel({"data.noise": "share of noisy samples"}.get(x, x))
+    axes.set_xlabel(SWEPT.get(x, x))
+    apart = sorted({place for points in lines.values() for place, _ in points})
+    if apart[0] > 0 and apart[-1] >= FAR * apart[0]:
+        axes.set_xscale("log")
+        axes.set_xticks(apart, [f"{place:g}" for place in apart])
+        axes.minorticks_off()
 
 
 def _over_run(axes: Any, rows: Sequence[Row], labels: Sequence[str], x: str, y: str, by: Any) -> None:
