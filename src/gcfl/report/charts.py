@@ -13,7 +13,7 @@ from gcfl.report.collect import KINDS, Record, Run
 from gcfl.report.study import Group, Study, short, told
 
 FAR = 20.0  # settings that are so many times apart want an axis of powers
-_LOG_FROM = 5.0  # lines that end this many times apart would hide in a corner of a linear axis
+LOG_FROM = 5.0  # lines that end this many times apart would hide in a corner of a linear axis
 # Settings that the paper varies, and what to call their axis.
 SWEPT = {
     "data.noise": "noise (share of the clients' samples)",
@@ -140,7 +140,7 @@ def _curves(study: Study, id: str, x: str, cost: Callable[[Record], float] | Non
         lines = [line for group in groups if (line := _course(group, _accuracy, cost)).x and (cost is None or line.x[-1] > 0)]
         if lines:
             ends = [line.x[-1] for line in lines]
-            log = cost is not None and max(ends) / min(ends) > _LOG_FROM and min(line.x[0] for line in lines) > 0
+            log = cost is not None and max(ends) / min(ends) > LOG_FROM and min(line.x[0] for line in lines) > 0
             charts.append(Chart(f"{id}-{place}", scene, x, "accuracy, %", lines, log))
     return charts
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from gcfl.api import Result
 from gcfl.errors import ConfigError, did_you_mean
-from gcfl.report.charts import FAR, SWEPT
+from gcfl.report.charts import FAR, LOG_FROM, SWEPT
 from gcfl.report.describe import draw_clients
 from gcfl.sweep.plan import Plan
 from gcfl.sweep.table import Row
@@ -54,10 +54,12 @@ def draw(plan: Plan, rows: Sequence[Row], path: Path) -> Path | None:
     panels = list(dict.fromkeys(repr(dict(row.differs).get(by)) for row in rows)) if by else ["None"]
     figure = Figure(figsize=(5.0 * len(panels) + 0.2, 4.3), dpi=150, layout="constrained")
     grid = np.atleast_1d(figure.subplots(1, len(panels), squeeze=False)[0])
-    labels = list(dict.fromkeys(_line_of(row, x, by) for row in rows))
+    differing = [name for name in dict(rows[0].differs) if len({repr(dict(row.differs).get(name)) for row in rows}) > 1]
+    names = [name for name in differing if name not in (x, by)]
+    labels = list(dict.fromkeys(_line_of(row, names) for row in rows))
     for axes, panel in zip(grid, panels, strict=True):
         mine = [row for row in rows if not by or repr(dict(row.differs).get(by)) == panel]
-        (_bars if x == "label" else _over_run if x in _RUNNING else _over_setting)(axes, mine, labels, x, y, by)
+        (_bars if x == "label" else _over_run if x in _RUNNING else _over_setting)(axes, mine, names, labels, x, y)
         axes.set_title(panel.strip("'") if by else plan.title, fontsize=10)
         if x != "label":  # bars name their lines on this axis
             axes.set_ylabel(_VALUES[y])
@@ -66,7 +68,12 @@ def draw(plan: Plan, rows: Sequence[Row], path: Path) -> Path | None:
     if x != "label":
         handles = {label: handle for axes in grid for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
         figure.legend(
-            handles.values(), handles.keys(), loc="outside lower center", ncols=min(5, len(handles)), frameon=False, fontsize=8
+            handles.values(),
+            handles.keys(),
+            loc="outside lower center",
+            ncols=_columns(handles, len(panels)),
+            frameon=False,
+            fontsize=8,
         )
     if by:
         figure.suptitle(plan.title, fontsize=11)
@@ -74,10 +81,16 @@ def draw(plan: Plan, rows: Sequence[Row], path: Path) -> Path | None:
     return path
 
 
-def _line_of(row: Row, x: str, by: Any) -> str:
+def _line_of(row: Row, names: Sequence[str]) -> str:
     """What a line is called: whatever differs besides the axis and the panel."""
-    rest = [f"{value}" if name in ("label", "method") else f"{name} {value}" for name, value in row.differs if name not in (x, by)]
-    return ", ".join(rest) or "all"
+    rest = [f"{value}" if name in ("label", "method") else f"{name} {value}" for name, value in row.differs if name in names]
+    return ", ".join(rest) or row.label
+
+
+def _columns(labels: Iterable[str], panels: int) -> int:
+    """So many labels stand beside each other in a legend below the panels; about 60 letters fit below each."""
+    longest = max(map(len, labels)) + 8  # with the piece of line before it
+    return max(1, min(5, 68 * panels // longest))
 
 
 def _style(labels: Sequence[str], label: str) -> Mapping[str, Any]:
@@ -96,13 +109,13 @@ def _value(result: Result, y: str) -> float:
     return float("nan") if share is None else float(share)
 
 
-def _over_setting(axes: Any, rows: Sequence[Row], labels: Sequence[str], x: str, y: str, by: Any) -> None:
+def _over_setting(axes: Any, rows: Sequence[Row], names: Sequence[str], labels: Sequence[str], x: str, y: str) -> None:
     lines: dict[str, list[tuple[float, list[float]]]] = {}
     for row in rows:
         place = dict(row.differs).get(x)
         if not isinstance(place, int | float):
             raise ConfigError(f"figure.x {x!r} must be a setting of the sweep with numbers, 'round', 'cpu', 'bytes' or 'label'")
-        lines.setdefault(_line_of(row, x, by), []).append((float(place), [_value(result, y) for result in row.results]))
+        lines.setdefault(_line_of(row, names), []).append((float(place), [_value(result, y) for result in row.results]))
     for label, points in lines.items():
         points.sort(key=lambda point: point[0])
         places = [place for place, _ in points]
@@ -119,7 +132,7 @@ def _over_setting(axes: Any, rows: Sequence[Row], labels: Sequence[str], x: str,
         axes.minorticks_off()
 
 
-def _over_run(axes: Any, rows: Sequence[Row], labels: Sequence[str], x: str, y: str, by: Any) -> None:
+def _over_run(axes: Any, rows: Sequence[Row], names: Sequence[str], labels: Sequence[str], x: str, y: str) -> None:
     for row in rows:
         curves = [_curve(result, x, y) for result in row.results]
         shortest = min(len(values) for _, values in curves)
@@ -127,11 +140,15 @@ def _over_run(axes: Any, rows: Sequence[Row], labels: Sequence[str], x: str, y: 
             continue
         places = np.mean([places[:shortest] for places, _ in curves], axis=0)
         values = np.array([values[:shortest] for _, values in curves])
-        style = _style(labels, _line_of(row, x, by))
+        style = _style(labels, _line_of(row, names))
         axes.plot(places, values.mean(axis=0), **style)
         if len(values) > 1:
             low, high = values.mean(axis=0) - values.std(axis=0, ddof=1), values.mean(axis=0) + values.std(axis=0, ddof=1)
             axes.fill_between(places, low, high, color=style["color"], alpha=0.12, linewidth=0)
+    ends = [float(line.get_xdata()[-1]) for line in axes.lines if len(line.get_xdata())]
+    if x != "round" and ends and max(ends) > LOG_FROM * min(ends) > 0:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter("{x:g}")
     axes.set_xlabel(_RUNNING[x])
 
 
@@ -152,9 +169,9 @@ def _curve(result: Result, x: str, y: str) -> tuple[list[float], list[float]]:
     return places, values
 
 
-def _bars(axes: Any, rows: Sequence[Row], _: Sequence[str], x: str, y: str, by: Any) -> None:
+def _bars(axes: Any, rows: Sequence[Row], _: Sequence[str], __: Sequence[str], ___: str, y: str) -> None:
     values = [[_value(result, y) for result in row.results] for row in rows]
-    names = [_line_of(row, x, by) if x != "label" else row.label for row in rows]
+    names = [row.label for row in rows]
     spread = [float(np.std(one, ddof=1)) if len(one) > 1 else 0.0 for one in values]
     axes.barh(names, [float(np.mean(one)) for one in values], xerr=spread if any(spread) else None, color=_STYLES[4][0], height=0.6)
     axes.invert_yaxis()
