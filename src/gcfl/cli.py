@@ -23,7 +23,7 @@ Train with one method and write a run folder. Settings come from CONFIG.toml, an
 
 everyday settings:
   --method M      gcfl, fedavg, random, crust, ..., or a composition such as skyline+random (gcfl list methods)
-  --data D        digits, blobs (gcfl list data)
+  --data D        a name (gcfl list data) or a path to your own
   --model M       logistic, mlp, cnn (gcfl list models)
   --rounds T      communication rounds
   --clients N     how many clients share the data

@@ -12,7 +12,7 @@ from gcfl.errors import ConfigError
 
 
 def add_verb(verbs: Any, common: argparse.ArgumentParser, kind: type[argparse.ArgumentParser]) -> None:
-    flower = verbs.add_parser("flower", help="the same experiment on Flower: gcfl flower export", parents=[common])
+    flower = verbs.add_parser("flower", help="the same on Flower, across machines: gcfl flower export|up|down", parents=[common])
     actions = flower.add_subparsers(dest="action", metavar="ACTION", parser_class=kind, required=True)
     export = actions.add_parser(
         "export",
@@ -46,7 +46,8 @@ def run_verb(options: argparse.Namespace, rest: list[str]) -> None:
         sites = dict(map(_site, options.site or ()))
         started = local.up(options.place, options.nodes, sites)
         print(f"a SuperLink on 127.0.0.1:{started['port']} and {len(started['nodes'])} SuperNodes, logs in {options.place}")
-        print(f"run an app on it: FLWR_HOME={options.place.absolute() / 'home'} flwr run app {local.NAME} --stream")
+        home = options.place.absolute() / "home"
+        print(f"run an app on it: FLWR_HOME={home} flwr run app {local.NAME} --stream -c \"out='$PWD/runs'\"")
         print(f"end it:           gcfl flower down --in {options.place}")
         return
     if options.action == "down":

@@ -18,7 +18,7 @@ def add_verbs(verbs: Any, common: argparse.ArgumentParser, kind: type[argparse.A
     )
     how.add_argument("--seeds", type=int, help="how many seeds, from 0")
     how.add_argument("--jobs", type=int, help="runs at a time (one per core)")
-    how.add_argument("--out", type=Path, help="where runs, tables and the figure go (sweeps/NAME-SCALE)")
+    how.add_argument("--out", type=Path, help="where runs, tables and the figure go (sweeps/NAME, or sweeps/NAME-SCALE)")
     sweep = verbs.add_parser("sweep", help="all runs of a sweep file or a recipe that are not finished yet", parents=[common, how])
     sweep.add_argument("source", metavar="FILE|RECIPE")
     paper = verbs.add_parser("paper", help="the paper's experiments: gcfl paper list|run|table", parents=[common])

@@ -41,12 +41,12 @@ def test_two_rounds_on_real_processes(tmp_path):
     ours = gcfl.run(out=tmp_path / "ours", **SETTINGS)
     from gcfl import experiment as config
 
-    export(config.build(SETTINGS)[0], tmp_path / "app")
+    export(config.build({**SETTINGS, "rounds": 5})[0], tmp_path / "app")
     place = tmp_path / "federation"
     local.up(place, 3)
     try:
         wait_until(lambda: online(place) == ["online"] * 3, 90, "three nodes online")
-        start_run(place, tmp_path / "app", **{"out": str(tmp_path / "theirs"), "wait-seconds": 120.0})
+        start_run(place, tmp_path / "app", **{"out": str(tmp_path / "theirs"), "wait-seconds": 120.0, "rounds": 2})
         assert finish(place, 400) == "finished:completed"
         (folder,) = (tmp_path / "theirs").iterdir()
         assert (folder / "model.safetensors").read_bytes() == (ours.folder / "model.safetensors").read_bytes()

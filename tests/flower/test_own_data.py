@@ -159,7 +159,7 @@ def test_an_unknown_class_is_refused_by_name(places):
         ({"client": "nort"}, "client='nort', which the server does not expect; did you mean north"),
         ({"client": 7}, "client 7, but the experiment has 3 clients"),
         ({"data": None}, 'must say where this site\'s data lies: data="/path/to/it"'),
-        ({"data": "/nowhere"}, "neither a path that exists nor a name"),
+        ({"data": "/nowhere"}, "says data=./nowhere., and nothing is there"),
         ({"client": None}, "must say which client this is"),
         ({"data": "digits"}, r"has the class '4', which the server does not know|has samples of shape|has the class '0'"),
     ],

@@ -33,10 +33,7 @@ class Known:
         texts = [str(name) for name in names]
         for text in dict.fromkeys(texts):
             if text not in numbers:
-                raise DataError(
-                    f"{where} has the class {text!r}, which the server does not know{did_you_mean(text, numbers)}; "
-                    f"it knows {', '.join(numbers)}"
-                )
+                raise DataError(f"{where} has the class {text!r}, which the server does not know{did_you_mean(text, numbers)}")
         return np.array([numbers[text] for text in texts], dtype=np.int64)
 
     def check(self, source: Source) -> None:

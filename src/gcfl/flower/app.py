@@ -20,10 +20,10 @@ _prepared: dict[str, Prepared] = {}  # a process that serves many messages of on
 
 
 def read_experiment(folder: Path, context: Context) -> Experiment:
-    """The app's experiment; `rounds` and `seed` of the run config win over it."""
+    """The app's experiment; `rounds` and `seed` of the run config win over it, unless they say nothing (0 and -1)."""
     settings = config.read_toml(folder / EXPERIMENT)
-    for name in ("rounds", "seed"):
-        if name in context.run_config:
+    for name, nothing in (("rounds", 0), ("seed", -1)):
+        if context.run_config.get(name, nothing) != nothing:
             config.assign(settings, name, context.run_config[name])
     return config.build(settings)[0]
 

@@ -58,6 +58,8 @@ def client_app(site_of: Callable[[Context], Site]) -> ClientApp:
         try:
             site = site_of(context)
             facts: dict[str, str | int] = {"client": site.client, "samples": len(site.shard)}
+            classes = len(set(site.shard.y.tolist()))
+            log.info("this is client %d, with %d samples of %d classes", site.client, len(site.shard), classes)
         except GcflError as error:  # the server shall hear the sentence, not only that something failed
             log.error("%s", error)
             facts = {"problem": f"{context.node_config.get('client', context.node_config.get('partition-id', '?'))}: {error}"}

@@ -37,6 +37,8 @@ clientapp = "client_app:app"
 out = "runs"
 wait-seconds = 300
 round-seconds = 0
+rounds = 0  # 0: as experiment.toml says
+seed = -1  # -1: as experiment.toml says
 """
 _SERVER = '''\
 """The server: the rounds of experiment.toml over Flower's Grid."""

@@ -52,15 +52,19 @@ def up(folder: Path, nodes: int, data: Mapping[str, Path] | None = None) -> dict
     _certificates(folder)
     port = free_port()
     sites = [f'client="{site}" data="{place.absolute()}"' for site, place in data.items()] if data else []
-    configs = sites or [f"partition-id={node}" for node in range(nodes)]
-    started: dict[str, Any] = {"port": port, "pids": {}, "nodes": [{"port": free_port(), "config": one} for one in configs]}
+    configs = sites or [f"partition-id={node} num-partitions={nodes}" for node in range(nodes)]
+    names = list(data) if data else [f"node{node}" for node in range(nodes)]
+    for old in (*folder.glob("state.db*"), *folder.glob("*.log")):  # of nodes that are no more
+        old.unlink()
+    started: dict[str, Any] = {"port": port, "pids": {}, "nodes": []}
+    started["nodes"] = [{"name": name, "port": free_port(), "config": one} for name, one in zip(names, configs, strict=True)]
     settings = f'[superlink.{NAME}]\naddress = "127.0.0.1:{port}"\nroot-certificates = "{folder.absolute() / "ca.crt"}"\n'
     write_atomic(folder / "home" / "config.toml", settings.encode())
     try:
         start_link(folder, started)
-        for node in range(len(configs)):
-            _key(folder / f"node{node}")
-            flwr(folder, "supernode", "register", str(folder.absolute() / f"node{node}.pub"), NAME)
+        for node, name in enumerate(names):
+            _key(folder / f"{name}.key")
+            flwr(folder, "supernode", "register", str(folder.absolute() / f"{name}.key.pub"), NAME)
             start_node(folder, started, node)
     except BaseException:
         down(folder)
@@ -78,10 +82,11 @@ def start_link(folder: Path, started: dict[str, Any]) -> None:
 
 def start_node(folder: Path, started: dict[str, Any], node: int) -> None:
     """One SuperNode, with its key and a folder for its memory."""
-    facts, state = started["nodes"][node], folder.absolute() / "state" / str(node)
+    facts = started["nodes"][node]
+    state = folder.absolute() / "state" / facts["name"]
     line = ["flower-supernode", "--superlink", f"127.0.0.1:{started['port']}", "--root-certificates", "ca.crt"]
-    line += ["--auth-supernode-private-key", f"node{node}", "--host", "127.0.0.1", "--port", str(facts["port"])]
-    _start(folder, started, f"node{node}", [*line, "--node-config", f'{facts["config"]} state="{state}"'])
+    line += ["--auth-supernode-private-key", f"{facts['name']}.key", "--host", "127.0.0.1", "--port", str(facts["port"])]
+    _start(folder, started, facts["name"], [*line, "--node-config", f'{facts["config"]} state="{state}"'])
 
 
 def flwr(folder: Path, *words: str, timeout: float = 120.0) -> str:

@@ -13,6 +13,7 @@ from gcfl.flower.records import FACTS
 
 log = logging.getLogger("gcfl")
 _LOOK_EVERY_SECONDS = 1.0
+_TELL_EVERY_SECONDS = 30.0
 _ANSWER_SECONDS = 60.0  # a node starts a process and imports torch for an answer
 
 
@@ -28,7 +29,8 @@ class Roll:
 
     def wait(self, seconds: float) -> dict[int, int]:
         """All clients' nodes; an error that names the missing ones, and why they cannot take part, when time is up."""
-        end, count = time.monotonic() + seconds, len(self._names)
+        tell = time.monotonic()
+        end, count = tell + seconds, len(self._names)
         while True:
             self.ask(min(_ANSWER_SECONDS, max(1.0, end - time.monotonic())))
             if len(self.nodes) >= count:
@@ -46,10 +48,11 @@ class Roll:
             if time.monotonic() >= end:
                 missing = [name for client, name in enumerate(self._names) if client not in self.nodes]
                 reasons = "".join(f" ({problem})" for problem in dict.fromkeys(self._problems.values()))
-                raise RunError(
-                    f"after {seconds:g} seconds these clients have not come: {', '.join(missing)}{reasons}; "
-                    "start their SuperNodes, then run again"
-                )
+                advice = "mend that there, then run again" if reasons else "start their SuperNodes, then run again"
+                raise RunError(f"after {seconds:g} seconds these clients have not come: {', '.join(missing)}{reasons}; {advice}")
+            if time.monotonic() >= tell:
+                tell = time.monotonic() + _TELL_EVERY_SECONDS
+                log.info("waiting for %s", ", ".join(name for client, name in enumerate(self._names) if client not in self.nodes))
             time.sleep(min(_LOOK_EVERY_SECONDS, max(0.0, end - time.monotonic())))
 
     def ask(self, seconds: float = _ANSWER_SECONDS, again: bool = False) -> dict[int, int]:

@@ -84,7 +84,7 @@ def _play(prepared: Prepared, grid: Grid, folder: RunFolder, wait: float, deadli
         folder,
         observer,
         1,  # sites remember as of the last accepted round, so the server must not fall behind that
-        lambda record: log.info("round %d of %d%s", record.round + 1, experiment.rounds, _accuracy(record)),
+        lambda record: log.info("%s", _told(record, experiment.rounds)),
         lambda state: folder.finish(*parcel(prepared, rounds.final(state)), summarise(folder.records(), experiment.server.keep)),
     )
 
@@ -105,5 +105,7 @@ def _written(path: Path) -> Iterator[None]:
         handler.close()
 
 
-def _accuracy(record: RoundRecord) -> str:
-    return "" if record.accuracy is None else f": accuracy {record.accuracy:.4f}"
+def _told(record: RoundRecord, rounds: int) -> str:
+    """Rounds count from 0, in every log and record."""
+    accuracy = "" if record.accuracy is None else f": accuracy {record.accuracy:.4f}"
+    return f"round {record.round}{accuracy} ({record.round + 1} of {rounds} played)"

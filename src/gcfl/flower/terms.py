@@ -88,6 +88,8 @@ def site_with_data(experiment: Experiment, terms: Terms, context: Context) -> Si
     client = client_of(context, terms.sites)
     if "data" not in node:
         raise ConfigError('the node config must say where this site\'s data lies: data="/path/to/it"')
+    if str(node["data"]) not in data.SOURCES and not Path(str(node["data"])).expanduser().exists():
+        raise ConfigError(f"the node config says data={str(node['data'])!r}, and nothing is there")
     changes = {"source": str(node["data"])} | ({"label": str(node["label"])} if "label" in node else {})
     known, options = terms.known, experiment.data.model_copy(update=changes)
     source = data.read_known(options, experiment.seed, known)
