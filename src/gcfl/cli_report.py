@@ -36,7 +36,7 @@ def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
     report.add_argument("runs", metavar="RUNS", type=Path, nargs="+")
     report.add_argument("-o", "--out", type=Path, help="the file, or the folder of figures (report.html)")
     report.add_argument("--format", help="html, csv, json, md, png or svg; else the ending of --out says it")
-    report.add_argument("--title", default="Runs compared", help="the heading of the page")
+    report.add_argument("--title", help="the heading of the page (that of the sweep, where there is one)")
     report.add_argument("--paper", metavar="JSON", type=Path, help="a file with figures of a paper to show next to these")
     report.add_argument("--no-data", action="store_true", help="do not read the data to show who holds what")
     compare = verbs.add_parser(

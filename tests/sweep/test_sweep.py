@@ -261,4 +261,7 @@ def test_the_papers_numbers_reach_the_report(tmp_path, monkeypatch):
     assert main(["report", "mine", "-o", "page.html", "--no-data"]) == 0
     text = (tmp_path / "page.html").read_text()
     assert "as printed" in text
+    assert "<h1>mine</h1>" in text
+    assert all(f"<td>{label}</td>" in text for label in ("FedAvg", "Random"))
+    assert "logistic, on digits, clients 3, rounds 1, local epochs 1" in text
     assert f"{row['ours'] - 0.341:+.3g}" in text

@@ -25,7 +25,7 @@ def report(
     out: str | os.PathLike[str] | None = None,
     format: str | None = None,
     *,
-    title: str = "Runs compared",
+    title: str | None = None,
     paper: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
     data: bool = True,
 ) -> list[Path]:
@@ -33,14 +33,17 @@ def report(
 
     format: html (all in one file), csv, json or md (the summary table), png or svg (the figures: one file where `out` ends
     so, else a folder). Unset, the ending of `out` says it. paper: figures to show next to ours, {"title", "rows":
-    [{"label", "paper", "ours"}]}, or several of these; unset, those that a sweep has left in its folder. data: rebuild who
-    holds what from the data, where it is there.
+    [{"label", "paper", "ours"}]}, or several of these. data: rebuild who holds what from the data, where it is there. What a
+    sweep has left in its folder gives the title, the paper's figures and the runs' labels, where they are unset.
     """
     kind, target = _target(out, format)
-    folders = [runs] if isinstance(runs, str | os.PathLike) else runs
-    compared = beside(left_by_sweeps(map(Path, folders)) if paper is None else paper)
+    folders = [Path(runs)] if isinstance(runs, str | os.PathLike) else [Path(path) for path in runs]
+    compared = beside(left_by_sweeps(folders, "paper.json") if paper is None else paper)
+    sweeps = left_by_sweeps(folders, "sweep.json")
+    titles = [str(sweep["title"]) for sweep in sweeps]
+    title = title or (titles[0] if len(titles) == 1 else "Runs compared")
     found = collect(folders)
-    made = study(found.runs)
+    made = study(found.runs, {run: str(label) for sweep in sweeps for run, label in sweep["labels"].items()})
     try:
         if kind in ("csv", "json", "md"):
             text = {

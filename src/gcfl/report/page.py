@@ -22,6 +22,18 @@ from gcfl.report.views import table
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 
 _MOST_NAMED = 5
+# The set-up in a sentence, by setting.
+_SETUP = {
+    "model.name": "{}",
+    "data.source": "on {}",
+    "data.clients": "clients {}",
+    "data.noise": "noise {}",
+    "rounds": "rounds {}",
+    "train.epochs": "local epochs {}",
+    "coreset.budget": "budget {}",
+    "data.validation": "the server's clean set {}",
+    "data.test": "test set {}",
+}
 
 
 def page(title: str, collected: Collected, study: Study, sections: Sequence[Section], paper: Sequence[Beside] = ()) -> str:
@@ -52,7 +64,7 @@ def _opening(collected: Collected, study: Study) -> list[str]:
     what = (
         f"{_count(len(runs), 'run')} in {_count(len(study.groups), 'group')}, {several if len(seeds) > 1 else f'seed {seeds[0]}'}."
     )
-    parts = [f"<p>{what} Accuracy is that on the test set.</p>"]
+    parts = [f"<p>{escape(_setup(study))}{what} Accuracy is that on the test set.</p>"]
     open_ = [run for run in runs if not run.finished]
     if open_:
         names = "; ".join(f"{run.name} ({run.state})" for run in open_[:_MOST_NAMED])
@@ -64,6 +76,13 @@ def _opening(collected: Collected, study: Study) -> list[str]:
     for name, why in collected.left_out:
         parts.append(f'<p class="warn">Left out: {escape(name)}: {escape(why)}</p>')
     return parts
+
+
+def _setup(study: Study) -> str:
+    """What all runs share, in a sentence; what differs stands in the table."""
+    shared = {name: study.common[name] for name in _SETUP if name in study.common}
+    words = [text.format(shown(value, name)) for name, value in shared.items() if (text := _SETUP[name]) and value]
+    return f"{', '.join(words)}. " if words else ""
 
 
 def _count(number: int, what: str) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import mean, stdev
 from typing import Any
@@ -133,7 +133,8 @@ class Study:
         return winners
 
 
-def study(runs: Sequence[Run]) -> Study:
+def study(runs: Sequence[Run], labels: Mapping[str, str] | None = None) -> Study:
+    """labels: what a sweep calls runs, by the names of their folders."""
     names = sorted({name for run in runs for name in run.settings} - set(_NEUTRAL), key=_rank)
     differing = [name for name in names if len({_key(run.settings.get(name)) for run in runs}) > 1]
     given = [name for name in differing if name.startswith("given.")]
@@ -146,7 +147,24 @@ def study(runs: Sequence[Run]) -> Study:
         groups.setdefault(_key([run.settings.get(name) for name in columns]), []).append(run)
     made = [_group(sorted(members, key=lambda run: run.seed), columns, runs) for members in groups.values()]
     made.sort(key=lambda group: [order(group.values[name]) for name in sorted(columns, key=lambda name: not is_scene(name))])
-    return Study(list(runs), common, columns, [name for name in differing if name not in columns and name not in given], made)
+    implied = [name for name in differing if name not in columns and name not in given]
+    return Study(list(runs), common, columns, implied, _labelled(made, labels or {}))
+
+
+def _labelled(groups: list[Group], labels: Mapping[str, str]) -> list[Group]:
+    """By their names in the sweep, in its order, where those and the methods' own names go hand in hand."""
+    pairs = {(group.line, labels.get(run.folder.name)) for group in groups for run in group.runs}
+    names = {line: label for line, label in pairs if label is not None}
+    if not (len(pairs) == len(names) == len(set(names.values()))):
+        return groups
+    places, scenes = list(dict.fromkeys(labels.values())), list(dict.fromkeys(group.scene for group in groups))
+    made = []
+    for group in groups:
+        own = {"method": names[group.line]}
+        values = {name: own.get(name, value) for name, value in group.values.items()}
+        spoken = own | {name: value for name, value in group.spoken.items() if is_scene(name)}
+        made.append(replace(group, line=own["method"], values=values, spoken=spoken))
+    return sorted(made, key=lambda group: (scenes.index(group.scene), places.index(group.line)))
 
 
 def _columns(runs: Sequence[Run], differing: list[str]) -> list[str]:

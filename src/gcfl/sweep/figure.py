@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from gcfl.api import Result
 from gcfl.errors import ConfigError, did_you_mean
@@ -25,16 +26,16 @@ _VALUES = {
 }
 
 
-# Ten lines that can be told apart, also without colour; the first, which recipes give to GCFL, stands out.
+# Ten lines that can be told apart, also without colour; the report's page has the same first eight colours.
 _STYLES = (
-    ("#d55e00", "-"),
-    ("#e69f00", "--"),
-    ("#009e73", "-."),
-    ("#cc79a7", ":"),
     ("#0072b2", "-"),
-    ("#56b4e9", "--"),
-    ("#000000", "-."),
-    ("#7f7f7f", ":"),
+    ("#d55e00", "--"),
+    ("#009e73", "-."),
+    ("#b5528b", ":"),
+    ("#6b7280", "-"),
+    ("#c98a00", "--"),
+    ("#3aa0dc", "-."),
+    ("#111111", ":"),
     ("#882255", "-"),
     ("#117733", "--"),
 )
@@ -88,9 +89,9 @@ def _line_of(row: Row, names: Sequence[str]) -> str:
 
 
 def _columns(labels: Iterable[str], panels: int) -> int:
-    """So many labels stand beside each other in a legend below the panels; about 60 letters fit below each."""
+    """So many labels stand beside each other in a legend below the panels; about 75 letters fit below each."""
     longest = max(map(len, labels)) + 8  # with the piece of line before it
-    return max(1, min(5, 68 * panels // longest))
+    return max(1, min(5, 84 * panels // longest))
 
 
 def _style(labels: Sequence[str], label: str) -> Mapping[str, Any]:
@@ -146,7 +147,9 @@ def _over_run(axes: Any, rows: Sequence[Row], names: Sequence[str], labels: Sequ
             low, high = values.mean(axis=0) - values.std(axis=0, ddof=1), values.mean(axis=0) + values.std(axis=0, ddof=1)
             axes.fill_between(places, low, high, color=style["color"], alpha=0.12, linewidth=0)
     ends = [float(line.get_xdata()[-1]) for line in axes.lines if len(line.get_xdata())]
-    if x != "round" and ends and max(ends) > LOG_FROM * min(ends) > 0:
+    if x == "round":
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    elif ends and max(ends) > LOG_FROM * min(ends) > 0:
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter("{x:g}")
     axes.set_xlabel(_RUNNING[x])
@@ -173,7 +176,7 @@ def _bars(axes: Any, rows: Sequence[Row], _: Sequence[str], __: Sequence[str], _
     values = [[_value(result, y) for result in row.results] for row in rows]
     names = [row.label for row in rows]
     spread = [float(np.std(one, ddof=1)) if len(one) > 1 else 0.0 for one in values]
-    axes.barh(names, [float(np.mean(one)) for one in values], xerr=spread if any(spread) else None, color=_STYLES[4][0], height=0.6)
+    axes.barh(names, [float(np.mean(one)) for one in values], xerr=spread if any(spread) else None, color=_STYLES[0][0], height=0.6)
     axes.invert_yaxis()
     axes.set_xlim(0, 1.15 * max(float(np.mean(one)) + extra for one, extra in zip(values, spread, strict=True)) or 1.0)
     axes.set_xlabel(_VALUES[y])

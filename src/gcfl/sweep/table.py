@@ -83,6 +83,8 @@ def write_summary(plan: Plan, outcomes: Sequence[Outcome], rows: Sequence[Row], 
     facts = [row.facts() for row in rows]
     failed = [{"run": outcome.cell.label, "problem": outcome.problem} for outcome in outcomes if outcome.problem]
     write_json(out / "summary.json", {"title": plan.title, "rows": facts, "failed": failed, "paper": dict(plan.paper)})
+    labels = {outcome.folder.name: dict(outcome.cell.differs).get("label") for outcome in outcomes if outcome.folder is not None}
+    write_json(out / "sweep.json", {"title": plan.title, "labels": {run: label for run, label in labels.items() if label}})
     if beside := _beside(plan, rows):
         write_json(out / "paper.json", beside)
     text = io.StringIO()
