@@ -14,6 +14,8 @@ import pytest
 
 pytest.importorskip("flwr", reason="flwr is not installed: pip install 'gcfl[flower]'")
 
+import psutil
+
 from flower_deployment import finish, online, start_run, states, wait_until
 from gcfl import experiment as config
 from gcfl.codec import decode
@@ -68,8 +70,9 @@ def train(message, context):
 
 def kill(started, name):
     """SIGKILL to a process of the federation and to what it started; waits until it is gone."""
-    os.killpg(started["pids"][name], signal.SIGKILL)
-    local._until_gone(started["pids"][name], 30.0)
+    process = psutil.Process(started["pids"][name])
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait(30)
 
 
 def records(folder):

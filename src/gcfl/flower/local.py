@@ -10,13 +10,11 @@ import datetime
 import ipaddress
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +25,7 @@ from cryptography.x509.oid import NameOID
 
 from gcfl.errors import ConfigError, RunError
 from gcfl.files import read_json, write_atomic, write_json
+from gcfl.flower.processes import alive, end_all
 
 NAME = "gcfl"
 _START_SECONDS = 90.0
@@ -66,8 +65,9 @@ def up(folder: Path, nodes: int, data: Mapping[str, Path] | None = None) -> dict
             _key(folder / f"{name}.key")
             flwr(folder, "supernode", "register", str(folder.absolute() / f"{name}.key.pub"), NAME)
             start_node(folder, started, node)
-    except BaseException:
-        down(folder)
+    except BaseException:  # Ctrl-C too: nothing half-started stays
+        end_all(folder / "home")
+        (folder / "up.json").unlink(missing_ok=True)
         raise
     return started
 
@@ -100,26 +100,13 @@ def flwr(folder: Path, *words: str, timeout: float = 120.0) -> str:
 
 
 def down(folder: Path) -> list[str]:
-    """End what `up` started here, and what that started in turn; returns their names."""
+    """End what `up` started here, and what that started in turn; returns the names of those that were still there."""
     path = folder / "up.json"
     if not path.exists():
         raise ConfigError(f"no federation was started in {folder}")
-    ended = []
-    running = _processes()
-    # After a restart of the machine a number may be somebody else's.
-    pids = {name: pid for name, pid in read_json(path)["pids"].items() if "flower-super" in running.get(pid, (0, ""))[1]}
-    below = _below(set(pids.values()), running)  # some have groups of their own, and would stay for seconds
-    for name, pid in pids.items():
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            try:
-                os.killpg(pid, number)  # each has a process group of its own
-            except ProcessLookupError:
-                break
-            _until_gone(pid, 5.0)
-        ended.append(name)
-    for pid in below:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+    there = {process.pid for process in alive(folder / "home")}
+    end_all(folder / "home")
+    ended = [name for name, pid in read_json(path)["pids"].items() if pid in there]
     path.unlink()
     return ended
 
@@ -140,34 +127,6 @@ def _until_listening(port: int, log: Path) -> None:
                 return
         time.sleep(0.1)
     raise RunError(f"the SuperLink does not listen after {_START_SECONDS:g} seconds; see {log}")
-
-
-def _processes() -> dict[int, tuple[int, str]]:
-    """pid -> (parent, command) of everything that runs here."""
-    listed = subprocess.run(["ps", "-A", "-ww", "-o", "pid=,ppid=,command="], capture_output=True, text=True, check=True)  # noqa: S607
-    rows = (line.split(None, 2) for line in listed.stdout.splitlines())
-    return {int(pid): (int(parent), " ".join(command)) for pid, parent, *command in rows}
-
-
-def _below(pids: set[int], running: Mapping[int, tuple[int, str]]) -> list[int]:
-    """The processes that these have started, and those in turn."""
-    found: list[int] = []
-    fresh = set(pids)
-    while fresh:
-        fresh = {pid for pid, (parent, _) in running.items() if parent in fresh}
-        found += sorted(fresh)
-    return found
-
-
-def _until_gone(group: int, seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        try:
-            os.killpg(group, 0)
-            os.waitpid(group, os.WNOHANG)
-        except (ProcessLookupError, ChildProcessError):
-            return
-        time.sleep(0.05)
 
 
 def free_port() -> int:

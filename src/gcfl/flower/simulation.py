@@ -1,16 +1,10 @@
-"""An exported app in Flower's Ray simulation, as `flwr run` does it, in a home of its own; what that starts is ended.
-
-`flwr run` starts a SuperLink that stays, that starts a process for the run, and that starts Ray. None of them is our child, so they
-are known by the home in their environment, and by whose children they are.
-"""
+"""An exported app in Flower's Ray simulation, as `flwr run` does it, in a home of its own; what that starts is ended."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import shutil
-import signal
 import subprocess
 import tempfile
 import time
@@ -18,9 +12,7 @@ from pathlib import Path
 
 from gcfl.errors import ConfigError, RunError
 from gcfl.flower.local import environment, free_port
-
-_PROCESSES = Path("/proc")
-_END_SECONDS = 10.0
+from gcfl.flower.processes import end_all
 
 
 def simulate(app: Path, out: Path, nodes: int, place: Path, actors: int = 2, seconds: float = 600.0) -> None:
@@ -30,8 +22,6 @@ def simulate(app: Path, out: Path, nodes: int, place: Path, actors: int = 2, sec
     """
     if importlib.util.find_spec("ray") is None:
         raise ConfigError("Ray is not installed: pip install 'gcfl[simulation]'")
-    if not _PROCESSES.is_dir():
-        raise ConfigError("a simulation is started from here only where /proc tells of its processes, which is Linux")
     home, end = (place / "home").absolute(), time.monotonic() + seconds
     home.mkdir(parents=True, exist_ok=True)
     ray = tempfile.mkdtemp(prefix="ray-")  # Ray's sockets lie here, and their paths must be short
@@ -82,56 +72,3 @@ def _state(settings: dict[str, str], end: float) -> str:
 def _last_error(log: Path) -> str:
     found = [line.strip() for line in log.read_text(errors="replace").splitlines() if "Error" in line]
     return found[-1] if found else "no error was told"
-
-
-def alive(home: Path) -> set[tuple[int, str]]:
-    """(pid, when it started) of what has this home in its environment, and of the children of that, which may have lost it."""
-    mark, running = f"FLWR_HOME={home.absolute()}".encode(), _running()
-    found = {pid for pid in running if mark in _environment(pid) and pid != os.getpid()}
-    while children := {pid for pid, (parent, _) in running.items() if parent in found} - found:
-        found |= children
-    return {(pid, running[pid][1]) for pid in found}
-
-
-def end_all(home: Path) -> None:
-    """End what lives in this home, by pid: first asked, then made to."""
-    known = alive(home)
-
-    def left() -> set[tuple[int, str]]:
-        # Who loses its parent is still ours.
-        running = {(pid, started) for pid, (_, started) in _running().items()}
-        known.update(alive(home))
-        return known & running
-
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        for pid, _ in left():
-            try:
-                os.kill(pid, number)
-            except ProcessLookupError:
-                continue
-        end = time.monotonic() + _END_SECONDS
-        while left() and time.monotonic() < end:
-            time.sleep(0.1)
-    if left():
-        raise RunError(f"these processes of a simulation could not be ended: {sorted(pid for pid, _ in left())}")
-
-
-def _running() -> dict[int, tuple[int, str]]:
-    """pid -> (its parent, when it started); what has ended and only waits to be counted is left out."""
-    found = {}
-    for entry in _PROCESSES.iterdir():
-        if entry.name.isdigit():
-            try:
-                fields = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
-            except OSError:  # gone since
-                continue
-            if fields[0] not in "ZX":
-                found[int(entry.name)] = (int(fields[1]), fields[19])
-    return found
-
-
-def _environment(pid: int) -> list[bytes]:
-    try:
-        return (_PROCESSES / str(pid) / "environ").read_bytes().split(b"\0")
-    except OSError:  # gone, or somebody else's
-        return []
