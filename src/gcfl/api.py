@@ -20,7 +20,7 @@ from gcfl.errors import ConfigError, Interrupted, RunError
 from gcfl.experiment import Experiment
 from gcfl.files import locked
 from gcfl.prepare import Given, ModelGiven, Prepared, prepare
-from gcfl.summary import kept, summarise, total_cost
+from gcfl.summary import keeps, kept, summarise, total_cost
 from gcfl.trained import TrainedModel, parcel, unpack
 from gcfl.types import Coreset, RoundRecord
 
@@ -74,7 +74,7 @@ class Result:
         says otherwise."""
         if not self.curve:
             raise RunError(f"{self.folder} has no evaluated round yet")
-        return float(kept(self.rounds, _kept_how(self.config["server"]))["accuracy"])
+        return float(kept(self.rounds, keeps(self.config["server"]))["accuracy"])
 
     @property
     def curve(self) -> list[float]:
@@ -208,11 +208,6 @@ def load(folder: str | os.PathLike[str], model: ModelGiven | None = None) -> Res
     return Result(Path(folder), model)
 
 
-def _kept_how(server: Mapping[str, Any]) -> str:
-    """Which round's model a run leaves; one that is fine-tuned at the end is scored in the last round."""
-    return "last" if server["fine_tune"] == "end" else str(server["keep"])
-
-
 def how_to_continue(folder: Path, given: Mapping[Any, str] | None) -> str:
     """The command, or, for a run on things from Python, the call that has to be made again."""
     from_python = [name for name in given or () if name != "files"]
@@ -271,7 +266,7 @@ def _train(prepared: Prepared, folder: RunFolder, on_start: OnStart | None, on_r
             experiment.engine.checkpoint_every,
             on_round or (lambda _: None),
             lambda state: folder.finish(
-                *parcel(prepared, rounds.final(state)), summarise(folder.records(), _kept_how(experiment.server.model_dump()))
+                *parcel(prepared, rounds.final(state)), summarise(folder.records(), keeps(experiment.server.model_dump()))
             ),
         )
     finally:

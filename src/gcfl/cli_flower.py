@@ -10,6 +10,8 @@ from typing import Any
 from gcfl.arguments import settings_of
 from gcfl.errors import ConfigError
 
+_NAME = r"[\w.-]+"
+
 
 def add_verb(verbs: Any, common: argparse.ArgumentParser, kind: type[argparse.ArgumentParser]) -> None:
     flower = verbs.add_parser("flower", help="the same on Flower, across machines: gcfl flower export|up|down", parents=[common])
@@ -43,7 +45,7 @@ def run_verb(options: argparse.Namespace, rest: list[str]) -> None:
     if options.action == "up":
         if options.nodes < 1:
             raise ConfigError(f"--nodes must be at least 1, got {options.nodes}")
-        sites = dict(map(_site, options.site or ()))
+        sites = _sites(options.site or [])
         started = local.up(options.place, options.nodes, sites)
         print(f"a SuperLink on 127.0.0.1:{started['port']} and {len(started['nodes'])} SuperNodes, logs in {options.place}")
         home = options.place.absolute() / "home"
@@ -74,13 +76,18 @@ def _folder(rest: list[str], to: Path | None) -> tuple[list[str], Path]:
 
 def _names(sites: str) -> list[str]:
     names = [name.strip() for name in sites.split(",")]
-    if not all(re.fullmatch(r"[\w.-]+", name) for name in names):
+    if not all(re.fullmatch(_NAME, name) for name in names):
         raise ConfigError(f"--sites must be names of letters, digits, dots and dashes with commas between them, got {sites!r}")
     return names
 
 
-def _site(text: str) -> tuple[str, Path]:
-    name, found, place = text.partition("=")
-    if not (name and found and place):
-        raise ConfigError(f"--site must be NAME=PATH, got {text!r}")
-    return name, Path(place).expanduser()
+def _sites(texts: list[str]) -> dict[str, Path]:
+    sites: dict[str, Path] = {}
+    for text in texts:
+        name, _, place = text.partition("=")
+        if not (re.fullmatch(_NAME, name) and place):
+            raise ConfigError(f"--site must be NAME=PATH, with a name of letters, digits, dots and dashes, got {text!r}")
+        if name in (*sites, "superlink"):  # a log of this name is there
+            raise ConfigError(f"--site {name} cannot be had: the name is taken")
+        sites[name] = Path(place).expanduser()
+    return sites

@@ -27,6 +27,11 @@ def total_cost(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
+def keeps(settings: Mapping[str, Any]) -> str:
+    """last or best, by the settings of [server]; a model that is fine-tuned at the end is scored in the last round."""
+    return "last" if settings.get("fine_tune") == "end" else str(settings.get("keep", "last"))
+
+
 def kept(records: Sequence[Mapping[str, Any]], keep: str = "last") -> Mapping[str, Any]:
     """The record of the model that the run leaves: the last one evaluated, or that with the lowest loss on what was held out."""
     scored = [record for record in records if record["accuracy"] is not None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 
 import pytest
 
@@ -15,6 +16,7 @@ import gcfl
 from flower_grid import Here
 from gcfl.cli import main
 from gcfl.errors import RunError
+from gcfl.flower import local
 from gcfl.flower.roll import Roll
 from helpers import tiny
 
@@ -137,3 +139,30 @@ def test_the_folder_may_be_a_word_or_a_flag(tmp_path):
         assert main(["flower", "export", *words]) == 0
     assert "clients = 4" in (tmp_path / "b" / "experiment.toml").read_text()
     assert "rounds = 3" in (tmp_path / "a" / "experiment.toml").read_text()
+
+
+def test_the_summary_is_that_of_our_engine(tmp_path):
+    server = {"hold_out": 0.5, "keep": "best", "fine_tune": "end", "fine_tune_epochs": 20, "fine_tune_lr": 0.01}
+    result, app = exported(tmp_path, method="fedavg", train={"lr": 0.3, "epochs": 5}, rounds=12, server=server)
+    play(app, sites(app, 5), tmp_path / "flower")
+    (folder,) = (tmp_path / "flower").iterdir()
+    ours, theirs = (json.loads((path / "summary.json").read_text()) for path in (result.folder, folder))
+    assert [ours[name] for name in ("accuracy", "kept_round")] == [theirs[name] for name in ("accuracy", "kept_round")]
+
+
+def test_a_federation_that_cannot_start_says_why_and_leaves_nothing(tmp_path, monkeypatch):
+    def broken(*_):
+        raise RunError("the SuperLink does not listen")
+
+    monkeypatch.setattr(local, "start_link", broken)
+    with pytest.raises(RunError, match="does not listen"):
+        local.up(tmp_path / "place", 1)
+    assert not (tmp_path / "place" / "up.json").exists()
+
+
+@pytest.mark.parametrize("site", ["north", "no/rth=.", "=.", "superlink=."])
+def test_sites_that_cannot_be_had(site, tmp_path, capsys):
+    assert main(["flower", "up", "--in", str(tmp_path / "place"), "--site", site]) == 2
+    assert "--site" in capsys.readouterr().err
+    assert main(["flower", "up", "--in", str(tmp_path / "place"), "--site", "a=.", "--site", "a=."]) == 2
+    assert "the name is taken" in capsys.readouterr().err

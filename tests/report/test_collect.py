@@ -5,9 +5,11 @@ import shutil
 
 import pytest
 
+import gcfl
 from gcfl.errors import RunError
 from gcfl.files import locked
 from gcfl.report.collect import collect, read
+from helpers import tiny
 
 
 @pytest.fixture
@@ -100,3 +102,12 @@ def test_accuracy_and_cost_are_those_of_the_summary(runs):
         assert run.accuracy == summary["accuracy"]
         assert run.cost == summary["cost"]
         assert run.clean_share == summary["clean_share"]
+
+
+def test_a_run_that_is_fine_tuned_at_the_end_has_the_accuracy_of_its_last_round(tmp_path):
+    """As gcfl.load has it: the best round's model was trained on after that round was scored."""
+    server = {"hold_out": 0.5, "keep": "best", "fine_tune": "end", "fine_tune_epochs": 20, "fine_tune_lr": 0.01}
+    result = gcfl.run(out=tmp_path, **tiny(method="fedavg", train={"lr": 0.3, "epochs": 5}, rounds=12, server=server))
+    assert read(result.folder).accuracy == result.accuracy == result.rounds[-1]["accuracy"]
+    losses = [record["validation_loss"] for record in result.rounds]
+    assert result.accuracy != result.rounds[losses.index(min(losses))]["accuracy"], "this case shows nothing"

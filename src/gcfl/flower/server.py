@@ -20,7 +20,7 @@ from gcfl.flower.roll import Roll
 from gcfl.flower.terms import Terms, serve_sites
 from gcfl.flower.transport import OverGrid
 from gcfl.prepare import Given, Prepared, prepare
-from gcfl.summary import summarise
+from gcfl.summary import keeps, summarise
 from gcfl.trained import parcel
 from gcfl.types import RoundRecord
 
@@ -79,13 +79,14 @@ def _play(prepared: Prepared, grid: Grid, folder: RunFolder, wait: float, deadli
     rounds = prepared.rounds(OverGrid(grid, nodes, deadline, lambda: roll.ask(again=True)))
     # Which samples sites choose stays with them, so nobody can tell how clean those are.
     observer = Observer(None, clients.source_rows)
+    keep = keeps(experiment.server.model_dump())
     drive(
         rounds,
         folder,
         observer,
         1,  # sites remember as of the last accepted round, so the server must not fall behind that
         lambda record: log.info("%s", _told(record, experiment.rounds)),
-        lambda state: folder.finish(*parcel(prepared, rounds.final(state)), summarise(folder.records(), experiment.server.keep)),
+        lambda state: folder.finish(*parcel(prepared, rounds.final(state)), summarise(folder.records(), keep)),
     )
 
 

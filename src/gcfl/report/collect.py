@@ -15,7 +15,7 @@ from gcfl import experiment as config
 from gcfl.engine import RunFolder
 from gcfl.errors import GcflError, RunError, one_line
 from gcfl.files import owner, read_json
-from gcfl.summary import kept, total_cost
+from gcfl.summary import keeps, kept, total_cost
 
 KINDS = ("select", "train", "aggregate", "evaluate")
 _SET_ASIDE = re.compile(r"\.old\d+$")  # what --fresh moved out of the way
@@ -61,7 +61,8 @@ class Run:
     @cached_property
     def accuracy(self) -> float | None:
         """Of the model that the run keeps, as in summary.json; None where no round was evaluated."""
-        return float(kept(self.records, self.settings.get("server.keep", "last"))["accuracy"]) if self.scored else None
+        server = {name.removeprefix("server."): value for name, value in self.settings.items() if name.startswith("server.")}
+        return float(kept(self.records, keeps(server))["accuracy"]) if self.scored else None
 
     @cached_property
     def cost(self) -> dict[str, Any]:
@@ -133,7 +134,7 @@ def read(folder: Path, name: str | None = None) -> Run:
 
 def _read(folder: Path, name: str) -> Run:
     files = RunFolder.open(folder)
-    settings = flat(config.read_toml(files.config))
+    settings = config.flat(config.read_toml(files.config))
     for wanted, kind in (("method", str), ("seed", int), ("rounds", int)):
         if not isinstance(settings.get(wanted), kind):
             raise RunError(f"config.toml lacks {wanted}, or has something else there")
@@ -184,14 +185,6 @@ def _check(record: Record, place: int) -> None:
     for name, value in parts.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             raise RunError(f"{name} in line {place + 1} of rounds.jsonl is not a number")
-
-
-def flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings by dotted name."""
-    found: dict[str, Any] = {}
-    for key, value in nested.items():
-        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return found
 
 
 def _without_copies(runs: list[Run]) -> tuple[list[Run], list[tuple[str, str]]]:
