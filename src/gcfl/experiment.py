@@ -199,6 +199,14 @@ def assign(settings: dict[str, Any], name: str, value: Any) -> None:
     settings[last] = value
 
 
+def flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{"data": {"noise": 0.4}} to {"data.noise": 0.4}: the inverse of `assign`."""
+    found: dict[str, Any] = {}
+    for key, value in nested.items():
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return found
+
+
 class _Where:
     """' (coreset.budget in run.toml)'."""
 

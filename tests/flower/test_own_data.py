@@ -177,6 +177,7 @@ def test_what_sites_with_their_own_data_cannot_have(places, capsys):
         (["--noise", "0.4"], "data.noise has no effect where sites bring their own data"),
         (["--method", "centralised"], "puts all data in one place"),
         (["--method", "skyline"], "skyline needs the truth"),
+        (["--engine.vectorised", "true"], "engine.vectorised has no effect"),
     ):
         assert export(places, *flags) == 2
         assert sentence in capsys.readouterr().err

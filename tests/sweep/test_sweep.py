@@ -256,7 +256,8 @@ def test_the_papers_numbers_reach_the_report(tmp_path, monkeypatch):
     )
     monkeypatch.chdir(tmp_path)
     assert main(["sweep", "mine.toml", "--jobs", "1", "--out", "mine"]) == 0
-    (row,) = json.loads((tmp_path / "mine" / "paper.json").read_text())["rows"]
+    (paper,) = json.loads((tmp_path / "mine" / "sweep.json").read_text())["paper"]
+    (row,) = paper["rows"]
     assert (row["label"], row["paper"]) == ("FedAvg", 0.341)
     assert main(["report", "mine", "-o", "page.html", "--no-data"]) == 0
     text = (tmp_path / "page.html").read_text()

@@ -17,7 +17,7 @@ requires = ["hatchling"]
 build-backend = "hatchling.build"
 
 [project]
-name = "{name}"
+name = "gcfl-app"
 version = "1.0.0"
 description = "{method} on {source}, by gcfl"
 license = "Apache-2.0"
@@ -114,7 +114,7 @@ def export(experiment: Experiment, folder: Path, sites: tuple[str, ...] = ()) ->
         prepared = prepare(experiment, Given())
         text = _PARTS.format(clients=len(prepared.federation.clients))
     ready, clients = prepared.experiment, len(prepared.federation.clients)
-    facts = {"method": ready.method, "source": Path(ready.data.source).name, "clients": clients, "name": "gcfl-app", "sites": text}
+    facts = {"method": ready.method, "source": Path(ready.data.source).name, "clients": clients, "sites": text}
     files |= {"pyproject.toml": _PYPROJECT.format(**facts), EXPERIMENT: ready.to_toml(), "README.md": _README.format(**facts)}
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():

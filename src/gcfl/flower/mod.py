@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import copy
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar, overload
 
 import numpy as np
@@ -28,7 +27,7 @@ from gcfl.codec import decode, encode
 from gcfl.coreset import Coreset, Pool, Pursuit, match_label_wise, points
 from gcfl.errors import ConfigError
 from gcfl.flower.samples import Chosen, Read, batches, check_labels, dataset_of, narrowed
-from gcfl.flower.store import NEVER, InContext, InFolder, Store
+from gcfl.flower.store import NEVER, Store, store_of
 from gcfl.network import Network
 from gcfl.options import within
 
@@ -81,7 +80,7 @@ def coreset(model: nn.Module, data: Any, context: Context, budget: float | None 
     if not facts:
         raise ConfigError("the server's strategy is not wrapped in GCFL(...): there is no gradient to choose a coreset by")
     settings: dict[str, Any] = dict(facts)
-    dataset, store = dataset_of(data), _store(context)
+    dataset, store = dataset_of(data), store_of(context, "gcfl-coreset")
     n, size = len(dataset), points(_share(settings["budget"] if budget is None else budget), len(dataset))
     client = context.node_config.get("partition-id", context.node_id)  # node ids are drawn anew for every run
     client = client if isinstance(client, str) else int(client)
@@ -128,12 +127,6 @@ def _pool(model: nn.Module, data: Any, read: Read | None, target: Tensor) -> Poo
 
 def _at_random(draw: np.random.Generator, n: int, size: int) -> Coreset:
     return Coreset(np.sort(draw.permutation(n)[:size]), np.ones(size))
-
-
-def _store(context: Context) -> Store:
-    """The node's folder where its config names one (`state`): it survives a restart. Else the context: it does not."""
-    folder = context.node_config.get("state")
-    return InContext(context) if folder is None else InFolder(Path(str(folder)) / "gcfl-coreset")
 
 
 def _remember(store: Store, chosen: Coreset, round: int, run: int, n: int) -> None:

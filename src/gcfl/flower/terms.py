@@ -72,6 +72,8 @@ def serve_sites(experiment: Experiment, sites: tuple[str, ...]) -> tuple[Prepare
     idle = next((name for name in _IDLE if getattr(experiment.data, name) != getattr(default, name)), None)
     if idle is not None:
         raise ConfigError(f"data.{idle} has no effect where sites bring their own data: their labels are as they are")
+    if experiment.engine.vectorised:
+        raise ConfigError("engine.vectorised has no effect where sites bring their own data: each trains for itself")
     if experiment.assembled().pooled:
         raise ConfigError(f"{experiment.method} puts all data in one place, which sites with data of their own do not allow")
     experiment = experiment.model_copy(update={"data": experiment.data.model_copy(update={"clients": len(sites)})})

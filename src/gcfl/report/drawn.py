@@ -23,6 +23,11 @@ _ACROSS = 3
 _LEGEND_COLUMNS = 2  # for each panel in a row
 
 
+def look(place: int) -> tuple[str, str]:
+    """Colour and dashes of the line at a place: those of the page, and different for 32 lines."""
+    return _COLOURS[place % len(_COLOURS)], _STYLES[(place + place // len(_COLOURS)) % len(_STYLES)]
+
+
 def save(sections: Sequence[Section], out: Path, format: str, lines: Sequence[str]) -> list[Path]:
     """All figures in one file where `out` ends in .png or .svg, else a file per section in the folder `out`."""
     wanted = [section for section in sections if section.plots]
@@ -83,8 +88,7 @@ def _draw(axes: Any, plot: Plot, lines: Sequence[str]) -> None:
         _bars(axes, plot)
         return
     for line in plot.lines:
-        place = lines.index(line.name)
-        colour, style = _COLOURS[place % len(_COLOURS)], _STYLES[(place + place // len(_COLOURS)) % len(_STYLES)]
+        colour, style = look(lines.index(line.name))
         x, y = np.array(line.x), 100 * np.array(line.y)
         axes.plot(
             x, y, color=colour, linestyle=style, marker="o" if plot.points or len(x) == 1 else "", markersize=4, label=line.name

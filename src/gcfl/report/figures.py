@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 # One colour and line style per method, told apart by colour-blind readers and in grey print too.
-STYLES = (
+_STYLES = (
     ("#7f7f7f", "-"),
     ("#e69f00", "--"),
     ("#0072b2", "-"),
@@ -42,7 +42,7 @@ def save_curves(panels: list[Panel], path: Path) -> None:
     """Panels side by side, mean over seeds with a band of one standard deviation, one legend below."""
     figure = Figure(figsize=(5.2 * len(panels), 4.4), dpi=150, layout="constrained")
     for axes, panel in zip(np.atleast_1d(figure.subplots(1, len(panels))), panels, strict=True):
-        for (colour, style), curve in zip(STYLES, panel.curves, strict=False):
+        for (colour, style), curve in zip(_STYLES, panel.curves, strict=False):
             values = np.array(curve.values, dtype=float)
             rounds = np.arange(values.shape[1])
             middle = values.mean(axis=0)

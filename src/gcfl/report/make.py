@@ -38,8 +38,8 @@ def report(
     """
     kind, target = _target(out, format)
     folders = [Path(runs)] if isinstance(runs, str | os.PathLike) else [Path(path) for path in runs]
-    compared = beside(left_by_sweeps(folders, "paper.json") if paper is None else paper)
-    sweeps = left_by_sweeps(folders, "sweep.json")
+    sweeps = left_by_sweeps(folders)
+    compared = beside([one for sweep in sweeps for one in sweep["paper"]] if paper is None else paper)
     titles = [str(sweep["title"]) for sweep in sweeps]
     title = title or (titles[0] if len(titles) == 1 else "Runs compared")
     found = collect(folders)

@@ -38,9 +38,9 @@ def beside(given: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None) -> lis
     return [_one(mapping) for mapping in several]
 
 
-def left_by_sweeps(folders: Iterable[Path], name: str) -> list[Any]:
-    """What sweeps left: files of this name in these folders, and in the folders in them."""
-    files = [file for folder in folders for pattern in (name, f"*/{name}") for file in sorted(folder.glob(pattern))]
+def left_by_sweeps(folders: Iterable[Path]) -> list[Any]:
+    """What sweeps left for reports: sweep.json of these folders, and of the folders in them."""
+    files = [file for folder in folders for pattern in ("sweep.json", "*/sweep.json") for file in sorted(folder.glob(pattern))]
     return [read_json(file) for file in dict.fromkeys(files)]
 
 

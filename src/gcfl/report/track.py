@@ -19,8 +19,8 @@ from typing import Any, Protocol
 
 from gcfl.engine import RunFolder
 from gcfl.errors import ConfigError, RunError, one_line
-from gcfl.experiment import Experiment
-from gcfl.report.collect import KINDS, flat, read
+from gcfl.experiment import Experiment, flat
+from gcfl.report.collect import KINDS, read
 from gcfl.report.study import shown
 from gcfl.types import RoundRecord
 

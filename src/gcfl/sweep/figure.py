@@ -14,6 +14,7 @@ from gcfl.api import Result
 from gcfl.errors import ConfigError, did_you_mean
 from gcfl.report.charts import FAR, LOG_FROM, SWEPT
 from gcfl.report.describe import draw_clients
+from gcfl.report.drawn import look
 from gcfl.sweep.plan import Plan
 from gcfl.sweep.table import Row
 
@@ -24,21 +25,6 @@ _VALUES = {
     "best": "best accuracy on clean test data",
     "cpu_per_round": "CPU-seconds per round",
 }
-
-
-# Ten lines that can be told apart, also without colour; the report's page has the same first eight colours.
-_STYLES = (
-    ("#0072b2", "-"),
-    ("#d55e00", "--"),
-    ("#009e73", "-."),
-    ("#b5528b", ":"),
-    ("#6b7280", "-"),
-    ("#c98a00", "--"),
-    ("#3aa0dc", "-."),
-    ("#111111", ":"),
-    ("#882255", "-"),
-    ("#117733", "--"),
-)
 
 
 def draw(plan: Plan, rows: Sequence[Row], path: Path) -> Path | None:
@@ -95,7 +81,7 @@ def _columns(labels: Iterable[str], panels: int) -> int:
 
 
 def _style(labels: Sequence[str], label: str) -> Mapping[str, Any]:
-    colour, line = _STYLES[labels.index(label) % len(_STYLES)]
+    colour, line = look(labels.index(label))
     return {"color": colour, "linestyle": line, "linewidth": 1.7, "label": label}
 
 
@@ -176,7 +162,7 @@ def _bars(axes: Any, rows: Sequence[Row], _: Sequence[str], __: Sequence[str], _
     values = [[_value(result, y) for result in row.results] for row in rows]
     names = [row.label for row in rows]
     spread = [float(np.std(one, ddof=1)) if len(one) > 1 else 0.0 for one in values]
-    axes.barh(names, [float(np.mean(one)) for one in values], xerr=spread if any(spread) else None, color=_STYLES[0][0], height=0.6)
+    axes.barh(names, [float(np.mean(one)) for one in values], xerr=spread if any(spread) else None, color=look(0)[0], height=0.6)
     axes.invert_yaxis()
     axes.set_xlim(0, 1.15 * max(float(np.mean(one)) + extra for one, extra in zip(values, spread, strict=True)) or 1.0)
     axes.set_xlabel(_VALUES[y])

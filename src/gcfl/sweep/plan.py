@@ -98,7 +98,7 @@ def _scaled(raw: Mapping[str, Any], scale: str, where: str) -> dict[str, Any]:
     for section in ("experiment", "sweep", "figure"):
         before, after = raw.get(section, {}), own.get(section, {})
         if section == "experiment":
-            flat = {**_flat(before), **_flat(after)}
+            flat = {**config.flat(before), **config.flat(after)}
             nested: dict[str, Any] = {}
             for name, value in flat.items():
                 config.assign(nested, name, value)
@@ -108,35 +108,24 @@ def _scaled(raw: Mapping[str, Any], scale: str, where: str) -> dict[str, Any]:
     return merged
 
 
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> Settings:
-    """{"data": {"noise": 0.4}} to {"data.noise": 0.4}."""
-    flat: Settings = {}
-    for key, value in settings.items():
-        if isinstance(value, Mapping):
-            flat |= _flat(value, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat
-
-
 def expand(raw: Mapping[str, Any], seeds: int | None, where: str) -> list[Cell]:
     """Every run of the sweep, each checked, before any starts."""
-    shared = _flat(raw.get("experiment", {}))
+    shared = config.flat(raw.get("experiment", {}))
     sweep = dict(raw.get("sweep", {}))
     axes: list[list[Settings]] = []
     follow: set[str] = set()  # of lists that go hand in hand, the first tells its runs apart, where its values differ
-    for table in [*_tables(sweep.get("zip", []), "zip", where)]:
-        lists = {name: _values(name, value, where) for name, value in _flat(table).items()}
+    for table in _tables(sweep.get("zip", []), "zip", where):
+        lists = {name: _values(name, value, where) for name, value in config.flat(table).items()}
         if len({len(values) for values in lists.values()}) > 1:
             raise ConfigError(f"the lists of a zip in {where} must be equally long: {', '.join(lists)}")
         axes.append([dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)])
         first = next(iter(lists.values()), [])
         if len(set(map(repr, first))) == len(first):
             follow |= set(list(lists)[1:])
-    for name, value in _flat({key: value for key, value in sweep.items() if key not in _SPECIAL}).items():
+    for name, value in config.flat({key: value for key, value in sweep.items() if key not in _SPECIAL}).items():
         axes.append([{name: one} for one in _values(name, value, where)])
     if cases := list(_tables(sweep.get("cases", []), "cases", where)):
-        axes.append([_flat(case) for case in cases])
+        axes.append([config.flat(case) for case in cases])
     numbers = list(range(seeds)) if seeds is not None else _values("seed", sweep.get("seed", [shared.pop("seed", 0)]), where)
     shared.pop("seed", None)
     cells = []

@@ -12,7 +12,7 @@ from typing import Any
 
 from gcfl.api import Result, load
 from gcfl.files import write_atomic, write_json
-from gcfl.sweep.plan import Plan
+from gcfl.sweep.plan import Cell, Plan
 from gcfl.sweep.runner import Outcome
 
 
@@ -65,28 +65,21 @@ def _cost(result: Result, what: str) -> float:
 
 def rows_of(outcomes: Sequence[Outcome]) -> list[Row]:
     """Finished runs, by what tells them apart besides the seed, in the sweep's order."""
-    grouped: dict[tuple[tuple[str, Any], ...], list[Result]] = {}
-    keys: dict[str, tuple[tuple[str, Any], ...]] = {}
+    grouped: dict[str, tuple[Cell, list[Result]]] = {}  # by its text, since a value may be a list
     for outcome in outcomes:
         if outcome.folder is not None:
-            key = keys.setdefault(repr(outcome.cell.differs), outcome.cell.differs)
-            grouped.setdefault(_hashable(key), []).append(load(outcome.folder))
-    return [Row(keys[repr_], tuple(grouped[_hashable(keys[repr_])])) for repr_ in keys]
-
-
-def _hashable(key: tuple[tuple[str, Any], ...]) -> tuple[tuple[str, Any], ...]:
-    return tuple((name, repr(value)) for name, value in key)
+            grouped.setdefault(repr(outcome.cell.differs), (outcome.cell, []))[1].append(load(outcome.folder))
+    return [Row(cell.differs, tuple(results)) for cell, results in grouped.values()]
 
 
 def write_summary(plan: Plan, outcomes: Sequence[Outcome], rows: Sequence[Row], out: Path) -> Path:
-    """summary.json, summary.csv and summary.md; returns the last."""
+    """summary.json, summary.csv and summary.md, and sweep.json for reports; returns summary.md."""
     facts = [row.facts() for row in rows]
     failed = [{"run": outcome.cell.label, "problem": outcome.problem} for outcome in outcomes if outcome.problem]
     write_json(out / "summary.json", {"title": plan.title, "rows": facts, "failed": failed, "paper": dict(plan.paper)})
     labels = {outcome.folder.name: dict(outcome.cell.differs).get("label") for outcome in outcomes if outcome.folder is not None}
-    write_json(out / "sweep.json", {"title": plan.title, "labels": {run: label for run, label in labels.items() if label}})
-    if beside := _beside(plan, rows):
-        write_json(out / "paper.json", beside)
+    known = {run: label for run, label in labels.items() if label}
+    write_json(out / "sweep.json", {"title": plan.title, "labels": known, "paper": _beside(plan, rows)})
     text = io.StringIO()
     if facts:
         writer = csv.DictWriter(text, list(dict.fromkeys(name for row in facts for name in row)))
@@ -102,21 +95,21 @@ def _key(row: Row) -> str:
     return " ".join(str(value) for _, value in row.differs)
 
 
-def _beside(plan: Plan, rows: Sequence[Row]) -> dict[str, Any] | None:
-    """The paper's figures next to ours, as a report shows them; None where the paper gives none for any row."""
-    paper = {str(one["label"]): one["value"] for one in plan.paper.get("rows", [])}
-    found = [
-        {"label": _key(row), "paper": paper[_key(row)], "ours": round(mean(row.accuracies), 4)}
-        for row in rows
-        if _key(row) in paper
-    ]
-    return {"title": f"The paper: {plan.title}", "note": plan.paper.get("note", ""), "rows": found} if found else None
+def _papers(plan: Plan) -> dict[str, float]:
+    return {str(one["label"]): one["value"] for one in plan.paper.get("rows", [])}
+
+
+def _beside(plan: Plan, rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """The paper's figures next to ours, as a report shows them; empty where the paper gives none for any row."""
+    paper, ours = _papers(plan), {_key(row): round(mean(row.accuracies), 4) for row in rows}
+    found = [{"label": name, "paper": paper[name], "ours": value} for name, value in ours.items() if name in paper]
+    return [{"title": f"The paper: {plan.title}", "note": plan.paper.get("note", ""), "rows": found}] if found else []
 
 
 def markdown(plan: Plan, rows: Sequence[Row], failed: Sequence[dict[str, Any]] = ()) -> str:
     """The table for eyes, the paper's numbers beside ours where it has some."""
     names = list(dict.fromkeys(name for row in rows for name, _ in row.differs))
-    paper = {str(one["label"]): one["value"] for one in plan.paper.get("rows", [])}
+    paper = _papers(plan)
     head = [*names, "accuracy", "clean samples", "CPU-seconds", "samples trained on", "sent, MB"]
     head += ["paper"] if paper else []
     lines = [f"# {plan.title}", "", _line(head), _line(["---"] * len(head))]
