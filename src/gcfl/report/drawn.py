@@ -17,14 +17,14 @@ from gcfl.errors import RunError
 from gcfl.report.charts import Bars, Chart, Heat, Plot, Section
 from gcfl.report.svg import log_ticks, number
 
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#b5528b", "#6b7280", "#c98a00", "#3aa0dc", "#111111")
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#b5528b", "#6b7280", "#c98a00", "#3aa0dc", "#111111", "#882255", "#117733")
 _STYLES = ("-", "--", ":", "-.")
 _ACROSS = 3
 _LEGEND_COLUMNS = 2  # for each panel in a row
 
 
 def look(place: int) -> tuple[str, str]:
-    """Colour and dashes of the line at a place: those of the page, and different for 32 lines."""
+    """Colour and dashes of the line at a place: those of the page, and different for 40 lines."""
     return _COLOURS[place % len(_COLOURS)], _STYLES[(place + place // len(_COLOURS)) % len(_STYLES)]
 
 

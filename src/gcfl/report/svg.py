@@ -11,7 +11,7 @@ from gcfl.report.charts import Bars, Chart, Heat, Line, Plot
 # A panel is drawn at the width of a phone, so that its text is as large there as anywhere.
 _WIDTH, _HEIGHT = 360, 220
 _LEFT, _RIGHT, _TOP, _BOTTOM = 34, 12, 20, 34
-_COLOURS = 8
+_COLOURS = 10
 _MOST_POINTS = 90  # of a line: four pixels each
 _FEW = 5  # more bands than this hide each other
 _DASHES = ("", "7 3", "2 3", "8 3 2 3")

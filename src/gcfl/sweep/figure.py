@@ -61,6 +61,7 @@ def draw(plan: Plan, rows: Sequence[Row], path: Path) -> Path | None:
             ncols=_columns(handles, len(panels)),
             frameon=False,
             fontsize=8,
+            handlelength=3,
         )
     if by:
         figure.suptitle(plan.title, fontsize=11)
