@@ -5,6 +5,9 @@ from __future__ import annotations
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.serverapp import Grid
 
+from gcfl.flower import OverGrid, Site, client_app
+from gcfl.flower.store import InMemory
+
 
 class Here(Grid):
     """Nodes are numbers far from the clients'; what is pushed is answered at once. Faults are made by replacing `meddle`."""
@@ -57,3 +60,32 @@ class Here(Grid):
                     self.traffic.append((reply.metadata.src_node_id, RecordDict(dict(reply.content))))
                 replies.append(reply)
         return replies[::-1]  # in no order to rely on
+
+
+def federation(ready, stores=None):
+    """A Grid with a node for each client of a prepared run."""
+    clients = ready.federation.clients
+    stores = stores or {client: InMemory() for client in range(len(clients))}
+
+    def site(context):
+        client = int(context.node_config["client"])
+        return Site(client, ready.setting, ready.method, clients.shard(client), stores[client])
+
+    return Here(client_app(site), len(clients))
+
+
+def over_grid(ready, grid, **options):
+    return OverGrid(grid, {client: 1000 + 7 * client for client in range(len(ready.federation.clients))}, **options)
+
+
+def rounds(ready, transport, count, state=None):
+    """So many rounds over a transport: the state after them, and their records."""
+    loop = ready.rounds(transport)
+    state = state or loop.begin()
+    records = []
+    for _ in range(count):
+        played = loop.play(state)
+        transport.commit(played.accepted)
+        state = played.state
+        records.append(played.record)
+    return state, records

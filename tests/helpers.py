@@ -45,6 +45,10 @@ def prepared(given: Given | None = None, **changes: Any) -> Prepared:
     return prepare(config.build(tiny(**changes))[0], given or Given())
 
 
+def prepared_from(settings: dict[str, Any]) -> Prepared:
+    return prepare(config.build(settings)[0], Given())
+
+
 def timeless(record: dict[str, Any]) -> dict[str, Any]:
     """A round's record without its clocks: the part that must repeat."""
     return {key: value for key, value in record.items() if key != "time"}

@@ -10,9 +10,9 @@ pytest.importorskip("flwr", reason="flwr is not installed: pip install 'gcfl[flo
 from flwr.app import ArrayRecord, Error, Message
 from flwr.supercore.task_identity import TaskIdentity
 
-from flower_grid import Here
+from flower_grid import federation, over_grid, rounds
 from gcfl.engine import ClientSide, InProcess
-from gcfl.flower import OverGrid, Site, client_app
+from gcfl.flower import OverGrid
 from gcfl.flower.store import InFolder, InMemory, propose, recall
 from gcfl.methods import WORDS, parse
 from helpers import prepared
@@ -25,33 +25,6 @@ def identity(monkeypatch):
     """What a process of Flower's knows of itself."""
     for name in ("task_id", "run_id", "node_id"):
         monkeypatch.setattr(TaskIdentity, f"_{name}", 1)
-
-
-def federation(ready, stores=None):
-    clients = ready.federation.clients
-    stores = stores or {client: InMemory() for client in range(len(clients))}
-
-    def site(context):
-        client = int(context.node_config["client"])
-        return Site(client, ready.setting, ready.method, clients.shard(client), stores[client])
-
-    return Here(client_app(site), len(clients))
-
-
-def rounds(ready, transport, count, state=None):
-    loop = ready.rounds(transport)
-    state = state or loop.begin()
-    records = []
-    for _ in range(count):
-        played = loop.play(state)
-        transport.commit(played.accepted)
-        state = played.state
-        records.append(played.record)
-    return state, records
-
-
-def over_grid(ready, grid, **options):
-    return OverGrid(grid, {client: 1000 + 7 * client for client in range(len(ready.federation.clients))}, **options)
 
 
 def same(first, second):
