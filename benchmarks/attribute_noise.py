@@ -1,6 +1,7 @@
 """Building CIFAR-10 over 10 clients with 40% attribute noise: the first time, and again.
 
-python benchmarks/attribute_noise.py        needs CIFAR-10 in the data home (gcfl data fetch cifar10)
+python benchmarks/attribute_noise.py        needs CIFAR-10 in the data home (gcfl data fetch
+cifar10)
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ def main() -> None:
             build(read(options, 0), options, 0)
             seconds.append(time.perf_counter() - start)
     first, *again = seconds
-    print(f"first time {first:.1f} s, again {again[0]:.2f} and {again[1]:.2f} s: {min(again) / first:.3f} of the first")
+    print(
+        f"first time {first:.1f} s, again {again[0]:.2f} and {again[1]:.2f} s: "
+        f"{min(again) / first:.3f} of the first"
+    )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""How clean each selector's coreset is: digits, 40% of the labels flipped, features of a model of 200 clean samples.
+"""How clean each selector's coreset is: digits, 40% of the labels flipped, features of a model of
+200 clean samples.
 
     python benchmarks/clean_share.py
 
-Five seeds. `clean` is the share of right labels among the chosen 10%; `accuracy` that of the same network trained anew on
-the coreset alone, unweighted, on clean test data.
+Five seeds. `clean` is the share of right labels among the chosen 10%; `accuracy` that of the same
+network trained anew on the coreset alone, unweighted, on clean test data.
 """
 
 from __future__ import annotations
@@ -26,10 +27,19 @@ from gcfl.coreset import SELECTORS, label_wise_target, select, whole_target
 
 CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("random", "random", {}),
-    *((f"gcfl, {score}", "gcfl", {"score": score}) for score in ("correlation", "distance", "nearest")),
-    *((f"gcfl whole, {score}", "gcfl", {"score": score, "variant": "whole"}) for score in ("correlation", "distance")),
+    *(
+        (f"gcfl, {score}", "gcfl", {"score": score})
+        for score in ("correlation", "distance", "nearest")
+    ),
+    *(
+        (f"gcfl whole, {score}", "gcfl", {"score": score, "variant": "whole"})
+        for score in ("correlation", "distance")
+    ),
     ("glister", "glister", {}),
-    *((name, name, {}) for name in ("gradmatch", "facility", "crust", "craig", "small-loss", "agreement")),
+    *(
+        (name, name, {})
+        for name in ("gradmatch", "facility", "crust", "craig", "small-loss", "agreement")
+    ),
 ]
 
 
@@ -85,7 +95,10 @@ def main() -> None:
     print("| selector | clean | accuracy on the coreset alone |\n|---|---|---|")
     for name, values in found.items():
         shares, scores = zip(*values, strict=True)
-        print(f"| {name} | {np.mean(shares):.1%} ± {stdev(shares):.1%} | {mean(scores):.3f} ± {stdev(scores):.3f} |")
+        print(
+            f"| {name} | {np.mean(shares):.1%} ± {stdev(shares):.1%} | {mean(scores):.3f} ± "
+            f"{stdev(scores):.3f} |"
+        )
     print(f"\nThe model of the 200 clean samples itself: {mean(server):.3f} ± {stdev(server):.3f}.")
 
 

@@ -1,10 +1,12 @@
-"""Clients per CPU-second: a round of 1,000 clients with 20 samples each, logistic regression, 10 features, 10 classes.
+"""Clients per CPU-second: a round of 1,000 clients with 20 samples each, logistic regression, 10
+features, 10 classes.
 
 python benchmarks/clients.py [--pfl PYTHON]
 
-Our vectorised rounds (whole rounds: cohort, messages, selection, training, aggregation, evaluation) against plain torch loops
-written below, one per method, in the same run; GCFL over ten rounds, of which one selects. With --pfl, the python of a venv
-that has pfl 0.6, which trains the same clients with its simulated backend.
+Our vectorised rounds (whole rounds: cohort, messages, selection, training, aggregation, evaluation)
+against plain torch loops written below, one per method, in the same run; GCFL over ten rounds, of
+which one selects. With --pfl, the python of a venv that has pfl 0.6, which trains the same clients
+with its simulated backend.
 """
 
 from __future__ import annotations
@@ -31,7 +33,10 @@ CLIENTS, SAMPLES, ROUNDS, EVERY, BUDGET = 1000, 20, 10, 10, 0.1
 def clients() -> Source:
     draw = np.random.default_rng(0)
     y, held = draw.integers(0, 10, CLIENTS * SAMPLES), np.tile(np.arange(10), 10)
-    x, clean = ((draw.normal(size=(len(labels), 10)) + 2 * np.eye(10)[labels]).astype(np.float32) for labels in (y, held))
+    x, clean = (
+        (draw.normal(size=(len(labels), 10)) + 2 * np.eye(10)[labels]).astype(np.float32)
+        for labels in (y, held)
+    )
     return Source("clients", x, y, tuple(range(10)), validation=(clean, held), test=(clean, held))
 
 
@@ -64,7 +69,9 @@ def ours(method: str, kind: type[InProcess | Vectorised]) -> float:
 
 
 def plain_loop(method: str) -> float:
-    """The same, as one would write it with torch: a module, an optimiser, a backward pass for each client."""
+    """The same, as one would write it with torch: a module, an optimiser, a backward pass for each
+    client.
+    """
     prepared = ready(method)
     data = [prepared.federation.clients.shard(client) for client in range(CLIENTS)]
     inputs = [(prepared.setting.network.prepare(shard.x), shard.y) for shard in data]
@@ -87,47 +94,75 @@ def plain_loop(method: str) -> float:
             if method == "gcfl":
                 if number % EVERY == 0:
                     with torch.no_grad():
-                        chosen = select("gcfl", x, torch.softmax(server(x), 1), y, budget=round(BUDGET * SAMPLES), target=target)
+                        chosen = select(
+                            "gcfl",
+                            x,
+                            torch.softmax(server(x), 1),
+                            y,
+                            budget=round(BUDGET * SAMPLES),
+                            target=target,
+                        )
                     coresets[client] = torch.from_numpy(chosen.indices)
                 x, y = x[coresets[client]], y[coresets[client]]
             network.load_state_dict(server.state_dict())
-            optimiser = torch.optim.SGD(network.parameters(), 0.1, momentum=momentum, weight_decay=5e-4)
+            optimiser = torch.optim.SGD(
+                network.parameters(), 0.1, momentum=momentum, weight_decay=5e-4
+            )
             order = torch.randperm(len(y))
             optimiser.zero_grad()
             cross_entropy(network(x[order]), y[order]).backward()
             if method == "scaffold":
-                for part, mine, everybodys in zip(network.parameters(), own[client], common, strict=True):
+                for part, mine, everybodys in zip(
+                    network.parameters(), own[client], common, strict=True
+                ):
                     part.grad += everybodys - mine
             optimiser.step()
             with torch.no_grad():
-                for place, (part, before) in enumerate(zip(network.parameters(), server.parameters(), strict=True)):
+                for place, (part, before) in enumerate(
+                    zip(network.parameters(), server.parameters(), strict=True)
+                ):
                     total[place] += part - before
                     if method == "scaffold":
                         new = own[client][place] - common[place] + (before - part) / 0.1
                         drift[place] += new - own[client][place]
                         own[client][place] = new
         with torch.no_grad():
-            for part, change, moved, mean in zip(server.parameters(), total, drift, common, strict=True):
+            for part, change, moved, mean in zip(
+                server.parameters(), total, drift, common, strict=True
+            ):
                 part += change / CLIENTS
                 mean += moved / CLIENTS
     return CLIENTS * ROUNDS / (time.process_time() - start)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--pfl", help="the python of a venv with pfl 0.6")
     options = parser.parse_args()
     torch.set_num_threads(1)
     print(f"{CLIENTS:,} clients of {SAMPLES} samples, logistic regression, clients per CPU-second")
-    print(f"{'method':<10} {'vectorised':>12} {'torch loop':>12} {'ratio':>7} {'our loop':>12} {'ratio':>7}")
+    print(
+        f"{'method':<10} {'vectorised':>12} {'torch loop':>12} {'ratio':>7} {'our loop':>12} "
+        f"{'ratio':>7}"
+    )
     rates = {}
     for method in ("fedavg", "scaffold", "gcfl"):
         many, loop, single = ours(method, Vectorised), plain_loop(method), ours(method, InProcess)
         rates[method] = many
-        print(f"{method:<10} {many:12,.0f} {loop:12,.0f} {many / loop:7.1f} {single:12,.0f} {many / single:7.1f}")
+        print(
+            f"{method:<10} {many:12,.0f} {loop:12,.0f} {many / loop:7.1f} {single:12,.0f} "
+            f"{many / single:7.1f}"
+        )
     if options.pfl:
         script = str(Path(__file__).with_name("pfl_clients.py"))
-        found = subprocess.run([options.pfl, script, str(CLIENTS), str(SAMPLES), "5"], capture_output=True, text=True, check=True)
+        found = subprocess.run(
+            [options.pfl, script, str(CLIENTS), str(SAMPLES), "5"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         pfl = float(found.stdout.split()[-1])
         print(f"{'pfl 0.6':<10} {'':>12} {pfl:12,.0f} {rates['fedavg'] / pfl:7.1f}")
 

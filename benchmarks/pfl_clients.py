@@ -1,6 +1,8 @@
-"""One task for pfl 0.6: the same clients as benchmarks/clients.py, trained by its simulated backend. Run by that script.
+"""One task for pfl 0.6: the same clients as benchmarks/clients.py, trained by its simulated
+backend. Run by that script.
 
-python benchmarks/pfl_clients.py CLIENTS SAMPLES ROUNDS     in a venv with pfl; prints clients per CPU-second
+python benchmarks/pfl_clients.py CLIENTS SAMPLES ROUNDS     in a venv with pfl; prints clients per
+CPU-second
 """
 
 from __future__ import annotations
@@ -54,16 +56,24 @@ def main() -> None:
     draw = np.random.default_rng(0)
     x = torch.from_numpy(draw.normal(size=(clients, samples, 10)).astype(np.float32))
     y = torch.from_numpy(draw.integers(0, 10, (clients, samples)))
-    data = FederatedDataset(lambda user: Dataset([x[user], y[user]]), lambda: int(draw.integers(clients)))
+    data = FederatedDataset(
+        lambda user: Dataset([x[user], y[user]]), lambda: int(draw.integers(clients))
+    )
     module = Logistic()
     model = PyTorchModel(
-        module, local_optimizer_create=torch.optim.SGD, central_optimizer=torch.optim.SGD(module.parameters(), 1.0)
+        module,
+        local_optimizer_create=torch.optim.SGD,
+        central_optimizer=torch.optim.SGD(module.parameters(), 1.0),
     )
     backend = SimulatedBackend(training_data=data, val_data=None)
     train = NNTrainHyperParams(local_learning_rate=0.1, local_num_epochs=1, local_batch_size=32)
-    settings = NNAlgorithmParams(rounds + 1, evaluation_frequency=10**6, train_cohort_size=clients, val_cohort_size=0)
+    settings = NNAlgorithmParams(
+        rounds + 1, evaluation_frequency=10**6, train_cohort_size=clients, val_cohort_size=0
+    )
     clock = Clock()
-    FederatedAveraging().run(settings, backend, model, train, callbacks=[clock], send_metrics_to_platform=False)
+    FederatedAveraging().run(
+        settings, backend, model, train, callbacks=[clock], send_metrics_to_platform=False
+    )
     took = np.diff(clock.times)
     print(clients / float(np.median(took)))
 

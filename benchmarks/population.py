@@ -2,8 +2,9 @@
 
     python benchmarks/population.py
 
-Clients of ten samples (ten features, ten classes), logistic regression, a cohort of 100 per round, FedAvg and GCFL. The
-same work per round at every population, so the time of a round should not grow with it; the time to start may.
+Clients of ten samples (ten features, ten classes), logistic regression, a cohort of 100 per round,
+FedAvg and GCFL. The same work per round at every population, so the time of a round should not grow
+with it; the time to start may.
 """
 
 from __future__ import annotations
@@ -56,14 +57,26 @@ def main() -> None:
     torch.set_num_threads(1)
     measure("fedavg", 200)  # warm-up: imports and first calls
     table = Table(title=f"cohort of {COHORT}, {SAMPLES} samples per client, logistic regression")
-    for name in ("method", "clients", "seconds to start", "seconds per round", "round, against 1,000 clients"):
+    for name in (
+        "method",
+        "clients",
+        "seconds to start",
+        "seconds per round",
+        "round, against 1,000 clients",
+    ):
         table.add_column(name, justify="right")
     for method in ("fedavg", "gcfl"):
         base = None
         for clients in POPULATIONS:
             start, round_time = measure(method, clients)
             base = base or round_time
-            table.add_row(method, f"{clients:,}", f"{start:.2f}", f"{round_time:.4f}", f"{round_time / base:.2f}")
+            table.add_row(
+                method,
+                f"{clients:,}",
+                f"{start:.2f}",
+                f"{round_time:.4f}",
+                f"{round_time / base:.2f}",
+            )
     Console(width=110).print(table)
 
 

@@ -3,11 +3,12 @@
     python benchmarks/selection.py            # about three minutes
     python benchmarks/selection.py --quick    # leaves out n = 50,000
 
-Against: a dense OMP that builds the n x D matrix and solves its least-squares problem from scratch at every step, in two
-strengths: `normal` forms the Gram matrix of the selected rows anew in float32 and solves that (as CORDS does, and about the
-best that starting from scratch allows), `least squares` hands the selected rows to a least-squares solver (torch's lstsq with
-the ridge as extra rows); both use scipy's nnls where a weight would be negative. Then: the forward pass of the paper's CNN
-that a selection needs; submodlib's lazy greedy.
+Against: a dense OMP that builds the n x D matrix and solves its least-squares problem from scratch
+at every step, in two strengths: `normal` forms the Gram matrix of the selected rows anew in float32
+and solves that (as CORDS does, and about the best that starting from scratch allows), `least
+squares` hands the selected rows to a least-squares solver (torch's lstsq with the ridge as extra
+rows); both use scipy's nnls where a weight would be negative. Then: the forward pass of the paper's
+CNN that a selection needs; submodlib's lazy greedy.
 """
 
 from __future__ import annotations
@@ -30,7 +31,16 @@ from rich.console import Console
 from rich.table import Table
 
 from gcfl import rng
-from gcfl.coreset import Gradients, Pool, Pursuit, label_wise_target, match_label_wise, match_whole, pursue, whole_target
+from gcfl.coreset import (
+    Gradients,
+    Pool,
+    Pursuit,
+    label_wise_target,
+    match_label_wise,
+    match_whole,
+    pursue,
+    whole_target,
+)
 from gcfl.coreset.facility import cosine, facility_location
 from gcfl.models import ModelOptions, make
 from gcfl.network import Network
@@ -48,7 +58,9 @@ def seconds(work: Callable[[], object], repeats: int = 5) -> float:
     return median(times)
 
 
-def dense_omp(rows: torch.Tensor, target: torch.Tensor, budget: int, normal: bool = True) -> list[int]:
+def dense_omp(
+    rows: torch.Tensor, target: torch.Tensor, budget: int, normal: bool = True
+) -> list[int]:
     """Correlation OMP on the full matrix (n, D), from scratch at every step."""
     chosen: list[int] = []
     residual = target
@@ -63,9 +75,13 @@ def dense_omp(rows: torch.Tensor, target: torch.Tensor, budget: int, normal: boo
             weights = torch.linalg.solve(system, right)
         else:
             tall = torch.cat([own.T, RIDGE**0.5 * torch.eye(len(chosen))])
-            weights = torch.linalg.lstsq(tall, torch.cat([target, torch.zeros(len(chosen))])[:, None]).solution[:, 0]
+            weights = torch.linalg.lstsq(
+                tall, torch.cat([target, torch.zeros(len(chosen))])[:, None]
+            ).solution[:, 0]
         if bool((weights < 0).any()):
-            found = scipy.optimize.nnls(system.double().numpy(), right.double().numpy(), maxiter=10_000)[0]
+            found = scipy.optimize.nnls(
+                system.double().numpy(), right.double().numpy(), maxiter=10_000
+            )[0]
             weights = torch.from_numpy(found).float()
         residual = target - weights @ own
     return chosen
@@ -77,13 +93,19 @@ def dense(gradients: Gradients) -> torch.Tensor:
 
 
 def pool(n: int, d: int, classes: int, seed: int = 0) -> Pool:
-    """Features as after a ReLU, mixed so that they correlate; probabilities of a linear layer; labels, 40% of them wrong."""
+    """Features as after a ReLU, mixed so that they correlate; probabilities of a linear layer;
+    labels, 40% of them wrong.
+    """
     draw = torch.Generator().manual_seed(seed)
-    features = torch.relu(torch.randn(n, d, generator=draw) @ (torch.randn(d, d, generator=draw) / d**0.5))
+    features = torch.relu(
+        torch.randn(n, d, generator=draw) @ (torch.randn(d, d, generator=draw) / d**0.5)
+    )
     logits = features @ torch.randn(d, classes, generator=draw) / d**0.5
     labels = logits.argmax(1)
     wrong = torch.rand(n, generator=draw) < 0.4
-    labels[wrong] = (labels[wrong] + torch.randint(1, classes, (int(wrong.sum()),), generator=draw)) % classes
+    labels[wrong] = (
+        labels[wrong] + torch.randint(1, classes, (int(wrong.sum()),), generator=draw)
+    ) % classes
     return Pool(features, logits.softmax(1), labels)
 
 
@@ -108,16 +130,22 @@ def ten_classes() -> tuple[float, float]:
     problems = []
     for label in range(10):
         samples = pool(500, 2048, 2, seed=label)
-        gradients = Pool(samples.features, samples.probabilities, torch.zeros(500, dtype=torch.int64)).own_label()
+        gradients = Pool(
+            samples.features, samples.probabilities, torch.zeros(500, dtype=torch.int64)
+        ).own_label()
         problems.append((gradients, gradients.rows(torch.arange(100)).mean()))
     ours = seconds(lambda: [pursue(gradients, target, 50) for gradients, target in problems])
     matrices = [(dense(gradients), target.flatten()) for gradients, target in problems]
-    return ours, seconds(lambda: [dense_omp(rows, target, 50) for rows, target in matrices], repeats=3)
+    return ours, seconds(
+        lambda: [dense_omp(rows, target, 50) for rows, target in matrices], repeats=3
+    )
 
 
 def against_forward() -> tuple[float, float]:
     """(solver, forward pass) for the paper's CNN and 5,000 images, label-wise, b = 10%."""
-    images = torch.randint(0, 256, (5000, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    images = torch.randint(
+        0, 256, (5000, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
+    )
     normaliser = (torch.full((3, 1, 1), 127.5), torch.full((3, 1, 1), 74.0))
     network = Network(make((3, 32, 32), 10, ModelOptions(name="cnn"), 0), images, 10, normaliser)
     tree = network.tree()
@@ -127,7 +155,9 @@ def against_forward() -> tuple[float, float]:
     probabilities = outputs.logits.softmax(1)
     samples = Pool(outputs.features, probabilities, labels)
     target = label_wise_target(outputs.features[:1000], probabilities[:1000], labels[:1000])
-    solver = seconds(lambda: match_label_wise(samples, target, 500, Pursuit(), "proportional", rng.stream(0)))
+    solver = seconds(
+        lambda: match_label_wise(samples, target, 500, Pursuit(), "proportional", rng.stream(0))
+    )
     return solver, forward
 
 
@@ -140,14 +170,18 @@ def facility() -> tuple[float, float]:
     similarity = cosine(features)(torch.arange(5000)).numpy()
 
     def theirs() -> None:
-        function = FacilityLocationFunction(n=5000, mode="dense", sijs=similarity, separate_rep=False)
+        function = FacilityLocationFunction(
+            n=5000, mode="dense", sijs=similarity, separate_rep=False
+        )
         function.maximize(budget=500, optimizer="LazyGreedy", show_progress=False)
 
     return ours, seconds(theirs, repeats=1)
 
 
 def large(kind: str) -> None:
-    """In a process of its own: peak memory of a selection at n = 50,000, d = 2,048, over that of the features."""
+    """In a process of its own: peak memory of a selection at n = 50,000, d = 2,048, over that of
+    the features.
+    """
     draw = torch.Generator().manual_seed(0)
     features = torch.empty(50_000, 2048)
     for chunk in features.split(1000):
@@ -159,7 +193,9 @@ def large(kind: str) -> None:
     base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - features.numel() * 4
     start = time.process_time()
     if kind == "label-wise":
-        match_label_wise(samples, label_wise_target(*clean), 5000, Pursuit(), "proportional", rng.stream(0))
+        match_label_wise(
+            samples, label_wise_target(*clean), 5000, Pursuit(), "proportional", rng.stream(0)
+        )
     else:
         match_whole(samples, whole_target(*clean), 500, Pursuit())
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - base
@@ -182,10 +218,20 @@ def main() -> None:
         ours, both, same = whole_case(n, d, budget)
         for kind, slow in zip(("least squares", "normal"), both, strict=True):
             what = f"whole, n = {n:,}, D = {10 * (d + 1):,}, b = {budget}; dense OMP, {kind}"
-            table.add_row(what, f"{ours:.4f}", f"{slow:.3f}", f"{slow / ours:.1f} x faster", f"{same:.0%} equal choices")
+            table.add_row(
+                what,
+                f"{ours:.4f}",
+                f"{slow:.3f}",
+                f"{slow / ours:.1f} x faster",
+                f"{same:.0%} equal choices",
+            )
     ours, slow = ten_classes()
     table.add_row(
-        "ten classes of 500 x 2,049, b = 50; dense OMP, normal", f"{ours:.4f}", f"{slow:.3f}", f"{slow / ours:.1f} x faster", ""
+        "ten classes of 500 x 2,049, b = 50; dense OMP, normal",
+        f"{ours:.4f}",
+        f"{slow:.3f}",
+        f"{slow / ours:.1f} x faster",
+        "",
     )
     solver, forward = against_forward()
     table.add_row(
@@ -197,14 +243,24 @@ def main() -> None:
     )
     ours, theirs = facility()
     table.add_row(
-        "facility location, n = 5,000, b = 500; submodlib", f"{ours:.3f}", f"{theirs:.3f}", f"{theirs / ours:.1f} x faster", ""
+        "facility location, n = 5,000, b = 500; submodlib",
+        f"{ours:.3f}",
+        f"{theirs:.3f}",
+        f"{theirs / ours:.1f} x faster",
+        "",
     )
     if not options.quick:
         for kind, note in (("label-wise", "b = 10%"), ("whole", "b = 500")):
             line = [sys.executable, __file__, "--large", kind]
-            spent, peak = subprocess.run(line, capture_output=True, text=True, check=True).stdout.split()
+            spent, peak = subprocess.run(
+                line, capture_output=True, text=True, check=True
+            ).stdout.split()
             table.add_row(
-                f"{kind}, n = 50,000, d = 2,048, {note}", f"{float(spent):.1f}", "", "", f"peak {float(peak):.2f} x the features"
+                f"{kind}, n = 50,000, d = 2,048, {note}",
+                f"{float(spent):.1f}",
+                "",
+                "",
+                f"peak {float(peak):.2f} x the features",
             )
     Console(width=150).print(table)
 

@@ -1,4 +1,6 @@
-"""Every test process uses one torch thread; hypothesis has no deadline and prints what reproduces a failure."""
+"""Every test process uses one torch thread; hypothesis has no deadline and prints what reproduces a
+failure.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ import torch
 from hypothesis import HealthCheck, settings
 
 torch.set_num_threads(1)
-settings.register_profile("gcfl", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "gcfl", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("gcfl")
 
 

@@ -1,4 +1,6 @@
-"""What the tests on real processes share: waiting for conditions, asking Flower about its runs and nodes."""
+"""What the tests on real processes share: waiting for conditions, asking Flower about its runs and
+nodes.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,16 @@ def wait_until(condition, seconds, what):
 
 def states(folder):
     """Of every run, the newest first: finished:completed, running, ..."""
-    return [run["status"] for run in json.loads(local.flwr(folder, "ls", local.NAME, "--format", "json"))["runs"]]
+    return [
+        run["status"]
+        for run in json.loads(local.flwr(folder, "ls", local.NAME, "--format", "json"))["runs"]
+    ]
 
 
 def online(folder):
-    found = json.loads(local.flwr(folder, "supernode", "list", local.NAME, "--format", "json"))["nodes"]
+    found = json.loads(local.flwr(folder, "supernode", "list", local.NAME, "--format", "json"))[
+        "nodes"
+    ]
     return sorted(node["status"] for node in found)
 
 

@@ -10,15 +10,19 @@ from gcfl.flower.store import InMemory
 
 
 class Here(Grid):
-    """Nodes are numbers far from the clients'; what is pushed is answered at once. Faults are made by replacing `meddle`."""
+    """Nodes are numbers far from the clients'; what is pushed is answered at once. Faults are made
+    by replacing `meddle`.
+    """
 
     def __init__(self, app, clients):
         self._app = app
         self.contexts = {
-            1000 + 7 * client: Context(1, 1000 + 7 * client, {"client": client}, RecordDict(), {}) for client in range(clients)
+            1000 + 7 * client: Context(1, 1000 + 7 * client, {"client": client}, RecordDict(), {})
+            for client in range(clients)
         }
         self.seen = []
-        self.traffic = []  # what each message held on its way: apps and strategies may change it afterwards
+        # what each message held on its way: apps and strategies may change it afterwards
+        self.traffic = []
         self.meddle = lambda _, reply: reply
 
     def set_run(self, run):
@@ -48,7 +52,8 @@ class Here(Grid):
         for message in messages:
             self.seen.append(message)
             self.traffic.append((message.metadata.dst_node_id, RecordDict(dict(message.content))))
-            message.metadata.__dict__["_message_id"] = f"message {len(self.seen)}"  # as a SuperLink does
+            # as a SuperLink does
+            message.metadata.__dict__["_message_id"] = f"message {len(self.seen)}"
             try:
                 reply = self._app(message, self.contexts[message.metadata.dst_node_id])
             except Exception as error:
@@ -57,7 +62,9 @@ class Here(Grid):
             if reply is not None:
                 self.seen.append(reply)
                 if reply.has_content():
-                    self.traffic.append((reply.metadata.src_node_id, RecordDict(dict(reply.content))))
+                    self.traffic.append(
+                        (reply.metadata.src_node_id, RecordDict(dict(reply.content)))
+                    )
                 replies.append(reply)
         return replies[::-1]  # in no order to rely on
 
@@ -75,7 +82,11 @@ def federation(ready, stores=None):
 
 
 def over_grid(ready, grid, **options):
-    return OverGrid(grid, {client: 1000 + 7 * client for client in range(len(ready.federation.clients))}, **options)
+    return OverGrid(
+        grid,
+        {client: 1000 + 7 * client for client in range(len(ready.federation.clients))},
+        **options,
+    )
 
 
 def rounds(ready, transport, count, state=None):

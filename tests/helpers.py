@@ -18,7 +18,14 @@ from gcfl.prepare import Given, Prepared, prepare
 
 ROOT = Path(__file__).parent.parent
 TINY: dict[str, Any] = {
-    "data": {"source": "digits", "samples": 300, "clients": 5, "noise": 0.4, "validation": 60, "test": 60},
+    "data": {
+        "source": "digits",
+        "samples": 300,
+        "clients": 5,
+        "noise": 0.4,
+        "validation": 60,
+        "test": 60,
+    },
     "model": {"name": "mlp", "hidden": [16]},
     "rounds": 6,
     "train": {"lr": 0.05},
@@ -58,24 +65,43 @@ def same_bits(first: Path, second: Path) -> None:
     """Two run folders hold the same result, bit for bit: model, records, coresets, checkpoint."""
     assert (first / "model.safetensors").read_bytes() == (second / "model.safetensors").read_bytes()
     for name in ("rounds.jsonl",):
-        lines = [[timeless(json.loads(line)) for line in (folder / name).read_text().splitlines()] for folder in (first, second)]
+        lines = [
+            [timeless(json.loads(line)) for line in (folder / name).read_text().splitlines()]
+            for folder in (first, second)
+        ]
         assert lines[0] == lines[1]
     for part in ("coresets", "checkpoint"):
-        files = [{path.name: path.read_bytes() for path in (folder / part).glob("*.safetensors")} for folder in (first, second)]
+        files = [
+            {path.name: path.read_bytes() for path in (folder / part).glob("*.safetensors")}
+            for folder in (first, second)
+        ]
         assert files[0].keys() == files[1].keys()
         for name in files[0]:
             assert files[0][name] == files[1][name], f"{part}/{name} differs"
 
 
-def command(*arguments: str, cwd: Path, failpoint: str | None = None, **options: Any) -> subprocess.CompletedProcess[str]:
+def command(
+    *arguments: str, cwd: Path, failpoint: str | None = None, **options: Any
+) -> subprocess.CompletedProcess[str]:
     """The gcfl command in a process of its own."""
     environment = {key: value for key, value in os.environ.items() if key != "GCFL_FAILPOINT"}
     environment["OMP_NUM_THREADS"] = "1"
     if failpoint:
         environment["GCFL_FAILPOINT"] = failpoint
     line = [sys.executable, "-m", "gcfl.cli", *arguments]
-    return subprocess.run(line, cwd=cwd, env=environment, capture_output=True, text=True, timeout=240, check=False, **options)
+    return subprocess.run(
+        line,
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+        **options,
+    )
 
 
 def equal_trees(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
-    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+    return first.keys() == second.keys() and all(
+        torch.equal(first[name], second[name]) for name in first
+    )

@@ -1,4 +1,6 @@
-"""Bad input gets one clear sentence and exit code 2 before any work starts, and earlier results stay untouched."""
+"""Bad input gets one clear sentence and exit code 2 before any work starts, and earlier results
+stay untouched.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,10 @@ COMMANDS = [
     (["run", "--method", "gclf"], "method 'gclf' is unknown; did you mean gcfl?"),
     (["run", "--method", "gcfl+random"], "gcfl and random both decide the same thing"),
     (["run", "--method", "7"], "method must be text, got 7"),
-    (["run", "--data", "digit"], "data.source 'digit' is neither a path that exists nor a name; did you mean digits?"),
+    (
+        ["run", "--data", "digit"],
+        "data.source 'digit' is neither a path that exists nor a name; did you mean digits?",
+    ),
     (["run", "--data", "arrays"], "pass data=(x, y) to gcfl.run"),
     (["run", "--model", "cnnn"], "model.name 'cnnn' is unknown; did you mean cnn?"),
     (["run", "--model", "given"], "pass model=... to gcfl.run"),
@@ -44,7 +49,10 @@ COMMANDS = [
     (["run", "--device", "cuda"], "engine.device 'cuda' is not available on this machine"),
     (["run", "--device", "gpu"], "engine.device 'gpu' is no device that torch knows"),
     (["run", "--bugdet", "0.1"], "unknown option --bugdet; did you mean budget?"),
-    (["run", "--coreset.bugdet", "0.1"], "unknown option --coreset.bugdet; did you mean coreset.budget?"),
+    (
+        ["run", "--coreset.bugdet", "0.1"],
+        "unknown option --coreset.bugdet; did you mean coreset.budget?",
+    ),
     (["run", "--train.lr", "0"], "lr must be in (0, inf), got 0 (--train.lr)"),
     (["run", "--train.lr", "inf"], "lr must be"),
     (["run", "--train.batch", "0"], "batch must be at least 1"),
@@ -61,13 +69,25 @@ COMMANDS = [
     (["run", "--model.hidden", "[10000000000000]"], "the model mlp cannot be built at this size"),
     (["run", "--model.hidden", "64"], "hidden must be a list such as [64, 32], got 64"),
     (["run", "--server.rate", "1e300"], "rate must be in (0, 1000]"),
-    (["run", "--method", "server-only+gcfl"], "server-only trains without clients, so gcfl has no effect"),
-    (["run", "--coreset.variant", "whole", "--data.validation", "1"], "a single sample, which its gradient would reveal"),
+    (
+        ["run", "--method", "server-only+gcfl"],
+        "server-only trains without clients, so gcfl has no effect",
+    ),
+    (
+        ["run", "--coreset.variant", "whole", "--data.validation", "1"],
+        "a single sample, which its gradient would reveal",
+    ),
     (["run", "short.toml"], "unknown setting (noise in short.toml); did you mean data.noise?"),
-    (["run", "--coreset.score", "best"], "score must be 'correlation', 'distance' or 'nearest', got 'best'"),
+    (
+        ["run", "--coreset.score", "best"],
+        "score must be 'correlation', 'distance' or 'nearest', got 'best'",
+    ),
     (["run", "--data.alpha", "0"], "alpha must be in (0, 1000000], got 0"),
     (["run", "--data.validation", "1797"], "leave nothing of the 1797 samples for the clients"),
-    (["run", "--data.validation", "1.5"], "validation must be a share in (0, 1] or a whole count of at least 1, got 1.5"),
+    (
+        ["run", "--data.validation", "1.5"],
+        "validation must be a share in (0, 1] or a whole count of at least 1, got 1.5",
+    ),
     (["run", "--data.samples", "5000"], "digits has only 1797 samples"),
     (["run", "--data.validation", "12"], "a single sample of class"),
     (["run", "--cohort", "11"], "cohort is 11, but there are only 10 clients"),
@@ -77,7 +97,10 @@ COMMANDS = [
     (["run", "folder"], "folder is a folder; a configuration is a TOML file"),
     (["run", "broken.toml"], "broken.toml is not valid TOML"),
     (["run", "binary.toml"], "binary.toml is not valid TOML"),
-    (["run", "typo.toml"], "unknown setting (coreset.buget in typo.toml); did you mean coreset.budget?"),
+    (
+        ["run", "typo.toml"],
+        "unknown setting (coreset.buget in typo.toml); did you mean coreset.budget?",
+    ),
     (["run", "range.toml"], "budget must be in (0, 1], got 1.5 (coreset.budget in range.toml)"),
     (["run", "table.toml"], "train must be a table of settings, got 3 (train in table.toml)"),
     (["run", "section.toml"], "unknown setting (corset in section.toml); did you mean coreset?"),
@@ -111,7 +134,9 @@ def place(tmp_path_factory):
 
 def fingerprint(folder: Path) -> dict[str, str]:
     return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.rglob("*") if path.is_file()
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in folder.rglob("*")
+        if path.is_file()
     }
 
 
@@ -123,7 +148,9 @@ def the_sentence(errors: str) -> str:
     return line
 
 
-@pytest.mark.parametrize(("arguments", "sentence"), COMMANDS, ids=[" ".join(arguments) for arguments, _ in COMMANDS])
+@pytest.mark.parametrize(
+    ("arguments", "sentence"), COMMANDS, ids=[" ".join(arguments) for arguments, _ in COMMANDS]
+)
 def test_commands(place, monkeypatch, capsys, arguments, sentence):
     monkeypatch.chdir(place)
     before = fingerprint(place)
@@ -163,17 +190,26 @@ ARRAYS = [
     ({"data": X}, "data must be a pair (x, y)"),
     ({"data": (X, Y, Y)}, "data must be a pair (x, y)"),
     ({"data": ([[1, 2], [3]], [0, 1])}, "not a regular array"),
-    ({"data": (X, Y), "classes": [0, 1]}, "y of data has the label 2, which is not among the 2 classes"),
+    (
+        {"data": (X, Y), "classes": [0, 1]},
+        "y of data has the label 2, which is not among the 2 classes",
+    ),
     ({"data": (X, Y), "classes": [0, 1, 1]}, "classes must be different"),
     ({"data": (X, Y), "validation": (X, Y + 1)}, "y of validation has the label 3"),
-    ({"data": (X, Y), "test": (X[:, :3], Y)}, "x of test has samples of shape (3,), but data has (4,)"),
+    (
+        {"data": (X, Y), "test": (X[:, :3], Y)},
+        "x of test has samples of shape (3,), but data has (4,)",
+    ),
     ({"data": "digits", "validation": (X, Y)}, "go with data=(x, y)"),
     ({"data": (X, Y), "model": NoLinear}, "has no Linear layer"),
     ({"data": (X, Y), "model": nn.Linear(4, 7)}, "7 outputs"),
     ({"data": (X, Y), "model": nn.Linear(5, 3)}, "cannot take samples of shape (4,)"),
     ({"data": (X, Y), "model": lambda: 3}, "must return a torch module, got int"),
     ({"data": (X, Y), "model": 3}, "must be a name, a torch module or a function"),
-    ({"data": (X, Y), "model": nn.Sequential(nn.Linear(4, 3), nn.Softmax(1))}, "does not end in a Linear layer"),
+    (
+        {"data": (X, Y), "model": nn.Sequential(nn.Linear(4, 3), nn.Softmax(1))},
+        "does not end in a Linear layer",
+    ),
     ({"data": (X, Y), "model": nn.Linear}, "must work without arguments"),
     ({"data": (X, Y), "model": nn.LazyLinear(3)}, "lazy layers"),
     ({"data": (X, Y), "validation": X}, "validation must be a pair (x, y)"),
@@ -307,7 +343,14 @@ def test_damaged_runs(half, capsys, damage):
 
 @pytest.mark.parametrize("action", ["ENOSPC", "EROFS"])
 @pytest.mark.parametrize(
-    "point", ["checkpoint.middle:3", "line.middle:2", "write.middle:5", "write.rename:1", "checkpoint.before:4"]
+    "point",
+    [
+        "checkpoint.middle:3",
+        "line.middle:2",
+        "write.middle:5",
+        "write.rename:1",
+        "checkpoint.before:4",
+    ],
 )
 def test_a_full_or_read_only_disk_loses_nothing(tmp_path, monkeypatch, capsys, point, action):
     path = tmp_path / "run.toml"
@@ -318,16 +361,21 @@ def test_a_full_or_read_only_disk_loses_nothing(tmp_path, monkeypatch, capsys, p
     assert cli.main(["run", "run.toml", "--quiet"]) == 2
     line = the_sentence(capsys.readouterr().err)
     assert {"ENOSPC": "No space left on device", "EROFS": "Read-only file system"}[action] in line
-    assert ("gcfl resume runs/" in line) == (point != "write.rename:1")  # before the configuration there is nothing to resume
+    # before the configuration there is nothing to resume
+    assert ("gcfl resume runs/" in line) == (point != "write.rename:1")
     monkeypatch.delenv("GCFL_FAILPOINT")
     assert cli.main(["run", "run.toml", "--quiet"]) == 0
     (folder,) = (tmp_path / "runs").iterdir()
     straight = gcfl.run(out=tmp_path / "straight", **TINY).folder
-    assert (folder / "model.safetensors").read_bytes() == (straight / "model.safetensors").read_bytes()
+    assert (folder / "model.safetensors").read_bytes() == (
+        straight / "model.safetensors"
+    ).read_bytes()
 
 
 def test_two_runs_on_one_folder(tmp_path):
-    """The second one is refused, from another process and from this one, and the first one ends well."""
+    """The second one is refused, from another process and from this one, and the first one ends
+    well.
+    """
     refused = []
 
     def second(record):
@@ -354,7 +402,10 @@ def test_out_is_a_file(tmp_path, capsys):
 def test_a_model_that_diverges_says_so(tmp_path, capsys):
     arguments = ["run", "--rounds", "30", "--train.lr", "1e30", "--out", str(tmp_path), "--quiet"]
     assert cli.main(arguments) == 2
-    assert "no client gave a valid update (client 0: the update has NaN or infinite values" in capsys.readouterr().err
+    assert (
+        "no client gave a valid update (client 0: the update has NaN or infinite values"
+        in capsys.readouterr().err
+    )
     assert cli.main([*arguments, "--method", "server-only"]) == 2
     assert "round 0: the model has NaN or infinite values in" in capsys.readouterr().err
 
@@ -362,14 +413,20 @@ def test_a_model_that_diverges_says_so(tmp_path, capsys):
 def test_an_unfinished_or_foreign_model_cannot_be_loaded(half, tmp_path):
     with pytest.raises(gcfl.GcflError, match="not finished"):
         gcfl.load(half).predict(np.zeros((1, 1, 8, 8)))
-    done = gcfl.run(data=(X, Y), model=nn.Linear(4, 3), clients=3, rounds=1, validation=40, out=tmp_path / "own").folder
+    done = gcfl.run(
+        data=(X, Y), model=nn.Linear(4, 3), clients=3, rounds=1, validation=40, out=tmp_path / "own"
+    ).folder
     with pytest.raises(gcfl.GcflError, match="pass the same class or module"):
         gcfl.load(done).predict(X)
     with pytest.raises(gcfl.GcflError, match="does not have the tensors"):
         gcfl.load(done, model=nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 3))).predict(X)
     with pytest.raises(gcfl.GcflError, match=r"x must be \(n, 4\), got shape \(120, 3\)"):
         gcfl.load(done, model=nn.Linear(4, 3)).predict(X[:, :3])
-    for wrong, sentence in ((X.astype(str), "must hold numbers"), (X * np.nan, "has NaN"), ([[1, 2], [3]], "not a regular array")):
+    for wrong, sentence in (
+        (X.astype(str), "must hold numbers"),
+        (X * np.nan, "has NaN"),
+        ([[1, 2], [3]], "not a regular array"),
+    ):
         with pytest.raises(gcfl.GcflError, match=sentence):
             gcfl.load(done, model=nn.Linear(4, 3)).predict(wrong)
     (done / "model.safetensors").write_bytes(b"junk")

@@ -18,14 +18,25 @@ from helpers import command, run, tiny
 def test_help_does_not_import_torch(arguments):
     call = f"try:\n    main({arguments!r})\nexcept SystemExit:\n    pass"
     code = f"import sys\nfrom gcfl.cli import main\n{call}\nassert 'torch' not in sys.modules"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert "gcfl" in done.stdout
 
 
 def test_a_run_from_a_file_and_flags(tmp_path):
     (tmp_path / "run.toml").write_text(config.build(tiny())[0].to_toml())
-    done = command("run", "run.toml", "--rounds", "3", "--coreset.score=distance", "--workers", "2", cwd=tmp_path)
+    done = command(
+        "run",
+        "run.toml",
+        "--rounds",
+        "3",
+        "--coreset.score=distance",
+        "--workers",
+        "2",
+        cwd=tmp_path,
+    )
     assert done.returncode == 0, done.stderr
     (folder,) = (tmp_path / "runs").iterdir()
     assert re.fullmatch(r"digits-mlp-gcfl-noise40-seed0-[0-9a-f]{10}", folder.name)
@@ -33,7 +44,9 @@ def test_a_run_from_a_file_and_flags(tmp_path):
     assert written["rounds"] == 3
     assert written["coreset"]["score"] == "distance"
     assert re.match(
-        r"gcfl: accuracy 0\.\d{4} after 3 rounds, \d+\.\d% of the training samples clean; .* CPU-seconds, .* sent\n", done.stdout
+        r"gcfl: accuracy 0\.\d{4} after 3 rounds, \d+\.\d% of the training samples clean; "
+        r".* CPU-seconds, .* sent\n",
+        done.stdout,
     )
     assert "round 3/3  accuracy 0." in done.stderr
     assert f"gcfl show runs/{folder.name}" in done.stderr
@@ -46,7 +59,15 @@ def test_a_run_from_a_file_and_flags(tmp_path):
 def test_the_run_folder_is_complete(tmp_path):
     folder = run(tmp_path).folder
     names = {path.name for path in folder.iterdir()}
-    wanted = {"config.toml", "environment.json", "rounds.jsonl", "coresets", "checkpoint", "model.safetensors", "summary.json"}
+    wanted = {
+        "config.toml",
+        "environment.json",
+        "rounds.jsonl",
+        "coresets",
+        "checkpoint",
+        "model.safetensors",
+        "summary.json",
+    }
     assert wanted <= names
     environment = json.loads((folder / "environment.json").read_text())
     assert environment["packages"]["torch"]
@@ -70,14 +91,34 @@ def test_show(tmp_path, capsys):
 
 
 def test_quiet_prints_the_result_only(tmp_path, capsys):
-    assert cli.main(["run", "--rounds", "2", "--quiet", "--out", str(tmp_path), "--data.validation", "200"]) == 0
+    assert (
+        cli.main(
+            ["run", "--rounds", "2", "--quiet", "--out", str(tmp_path), "--data.validation", "200"]
+        )
+        == 0
+    )
     captured = capsys.readouterr()
     assert captured.out.startswith("gcfl: accuracy")
     assert captured.err == ""
 
 
 def test_an_option_without_effect_is_told(tmp_path, capsys):
-    assert cli.main(["run", "--method", "fedavg", "--budget", "0.2", "--rounds", "1", "--out", str(tmp_path)]) == 0
+    assert (
+        cli.main(
+            [
+                "run",
+                "--method",
+                "fedavg",
+                "--budget",
+                "0.2",
+                "--rounds",
+                "1",
+                "--out",
+                str(tmp_path),
+            ]
+        )
+        == 0
+    )
     assert "warning: coreset.budget has no effect with method fedavg" in capsys.readouterr().err
 
 
@@ -101,7 +142,13 @@ def test_every_listed_setting_is_a_flag_and_its_default_is_valid():
 def test_the_progress_bar_on_a_terminal(tmp_path):
     """In a pseudo-terminal: a bar with round, accuracy and time left."""
     script = f"{sys.executable} -m gcfl.cli run --rounds 4 --data.validation 200 --out {tmp_path}"
-    done = subprocess.run(["script", "-qec", script, "/dev/null"], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        ["script", "-qec", script, "/dev/null"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout
     text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", done.stdout)
     assert re.search(r"round\s+4/4 .*accuracy 0\.\d{4} .*left", text)
@@ -113,7 +160,13 @@ def test_chart_and_human_numbers():
     assert lines[0].startswith(" 1.000")
     assert lines[-1].startswith(" 0.000 ▁")
     assert chart([0.3]) != []
-    assert [human(value) for value in (0, 999, 1000, 1_536_000, 2e15)] == ["0 B", "999 B", "1 kB", "1.54 MB", "2e+03 TB"]
+    assert [human(value) for value in (0, 999, 1000, 1_536_000, 2e15)] == [
+        "0 B",
+        "999 B",
+        "1 kB",
+        "1.54 MB",
+        "2e+03 TB",
+    ]
 
 
 def test_the_python_interface(tmp_path):

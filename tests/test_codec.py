@@ -10,13 +10,18 @@ from gcfl.errors import RunError
 
 names = st.text(st.characters(codec="utf-8", exclude_characters="/"), min_size=1, max_size=8)
 tensors = st.builds(
-    lambda shape, dtype: torch.arange(int(torch.tensor(shape).prod()) if shape else 1).reshape(shape).to(dtype),
+    lambda shape, dtype: (
+        torch.arange(int(torch.tensor(shape).prod()) if shape else 1).reshape(shape).to(dtype)
+    ),
     st.lists(st.integers(0, 4), max_size=3),
     st.sampled_from([torch.float32, torch.float64, torch.int64, torch.uint8, torch.bool]),
 )
 
 
-@given(st.dictionaries(names, st.dictionaries(names, tensors, max_size=4), max_size=4), st.dictionaries(names, st.integers()))
+@given(
+    st.dictionaries(names, st.dictionaries(names, tensors, max_size=4), max_size=4),
+    st.dictionaries(names, st.integers()),
+)
 def test_groups_survive(groups, meta):
     back, facts = decode(encode(groups, meta))
     assert facts == meta
@@ -47,7 +52,9 @@ def test_damage_is_told(blob):
 
 
 def test_size_counts_numbers_only():
-    assert size({"a": torch.zeros(3, 4), "b": torch.zeros(2, dtype=torch.int64)}) == 3 * 4 * 4 + 2 * 8
+    assert (
+        size({"a": torch.zeros(3, 4), "b": torch.zeros(2, dtype=torch.int64)}) == 3 * 4 * 4 + 2 * 8
+    )
 
 
 def test_equal_trees_give_equal_bytes():

@@ -27,11 +27,18 @@ def test_a_short_demo(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_the_demo_shows_what_the_readme_says(tmp_path):
-    """Digits: GCFL clearly above FedAvg and Random, below Skyline. Blobs: the ordering that docs/results.md reports."""
+    """Digits: GCFL clearly above FedAvg and Random, below Skyline. Blobs: the ordering that
+    docs/results.md reports.
+    """
     done = command("demo", "--quiet", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     results = demo._run_all(
-        [demo.Cell(scene, method, seed, None) for seed in range(3) for scene in demo.SCENES for method in demo.METHODS],
+        [
+            demo.Cell(scene, method, seed, None)
+            for seed in range(3)
+            for scene in demo.SCENES
+            for method in demo.METHODS
+        ],
         tmp_path / "demo",
         True,
     )
@@ -44,7 +51,10 @@ def test_the_demo_shows_what_the_readme_says(tmp_path):
     for rule in ("GCFL (correlation)", "GCFL (distance)"):
         assert mean("digits", rule) > max(mean("digits", "FedAvg"), mean("digits", "Random")) + 0.02
         assert mean("digits", rule) < mean("digits", "Skyline") - 0.05
-    assert mean("digits", "GCFL (distance)") > max(mean("digits", "FedAvg"), mean("digits", "Random")) + 0.08
+    assert (
+        mean("digits", "GCFL (distance)")
+        > max(mean("digits", "FedAvg"), mean("digits", "Random")) + 0.08
+    )
     assert (
         mean("blobs", "GCFL (distance)")
         < mean("blobs", "GCFL (correlation)")

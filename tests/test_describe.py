@@ -42,7 +42,10 @@ def test_the_table_and_the_pictures(tmp_path, capsys):
         pixels = np.asarray(Image.open(tmp_path / "look" / f"{name}.png").convert("L"))
         assert pixels.shape[0] > 300
         assert len(np.unique(pixels)) > 20, f"{name}.png is empty"
-    assert main(["data", "describe", "--data", "blobs", "--out", str(tmp_path / "table"), "--quiet"]) == 0
+    assert (
+        main(["data", "describe", "--data", "blobs", "--out", str(tmp_path / "table"), "--quiet"])
+        == 0
+    )
     assert {file.name for file in (tmp_path / "table").iterdir()} == {"clients.png", "noise.png"}
 
 
@@ -63,7 +66,10 @@ def test_the_table_counts_true_classes_where_they_are_known(kind):
     held = _held(source, federation)
     assert held.classes == source.classes
     for client in range(4):
-        assert np.array_equal(held.values[client], np.bincount(source.y[federation.clients.shard(client).ids], minlength=10))
+        assert np.array_equal(
+            held.values[client],
+            np.bincount(source.y[federation.clients.shard(client).ids], minlength=10),
+        )
     unknown = _held(source, dataclasses.replace(federation, truth=None))
     assert np.array_equal(unknown.values, _counts(federation))
 
@@ -89,13 +95,37 @@ def test_the_sheet_shows_what_it_says(kind):
 
 def test_odd_names_many_clients_and_stale_pictures(tmp_path, recwarn):
     lines = ["a,label,site"] + [
-        f"{i % 7},{['cost in $_{', '価格', 'a very long name of a class'][i % 3]},s${i % 70}" for i in range(2800)
+        f"{i % 7},{['cost in $_{', '価格', 'a very long name of a class'][i % 3]},s${i % 70}"
+        for i in range(2800)
     ]
     (tmp_path / "t.csv").write_text("\n".join(lines), encoding="utf-8")
     (tmp_path / "look").mkdir()
     (tmp_path / "look" / "samples.png").write_bytes(b"of another look")
-    data = ["--data", str(tmp_path / "t.csv"), "--data.group", "site", "--data.partition", "groups", "--clients", "70"]
-    assert main(["data", "describe", *data, "--noise", "0.2", "--out", str(tmp_path / "look"), "--quiet"]) == 0
+    data = [
+        "--data",
+        str(tmp_path / "t.csv"),
+        "--data.group",
+        "site",
+        "--data.partition",
+        "groups",
+        "--clients",
+        "70",
+    ]
+    assert (
+        main(
+            [
+                "data",
+                "describe",
+                *data,
+                "--noise",
+                "0.2",
+                "--out",
+                str(tmp_path / "look"),
+                "--quiet",
+            ]
+        )
+        == 0
+    )
     assert {file.name for file in (tmp_path / "look").iterdir()} == {"clients.png", "noise.png"}
     assert not [warning for warning in recwarn if "lyph" in str(warning.message)]
 
@@ -103,7 +133,14 @@ def test_odd_names_many_clients_and_stale_pictures(tmp_path, recwarn):
 def test_names_of_given_clients_are_shown(tmp_path, capsys):
     names = np.array(["north", "Zürich [old]", "south"])[np.arange(1797) % 3]
     (tmp_path / "owners.txt").write_text("\n".join(names), encoding="utf-8")
-    arguments = ["--data.partition", "given", "--data.owners", str(tmp_path / "owners.txt"), "--out", str(tmp_path / "look")]
+    arguments = [
+        "--data.partition",
+        "given",
+        "--data.owners",
+        str(tmp_path / "owners.txt"),
+        "--out",
+        str(tmp_path / "look"),
+    ]
     assert main(["data", "describe", *arguments]) == 0
     text = capsys.readouterr().out
     assert "Zürich [old]" in text

@@ -13,14 +13,20 @@ from gcfl.network import Network
 
 
 def test_the_papers_cnn_has_its_size():
-    """3.35 M parameters on 32 x 32 x 3 with ten classes; the last layer has 205 k numbers at 100 classes."""
+    """3.35 M parameters on 32 x 32 x 3 with ten classes; the last layer has 205 k numbers at 100
+    classes.
+    """
     module = make((3, 32, 32), 10, ModelOptions(name="cnn"), 0)
     assert sum(part.numel() for part in module.parameters()) == 3_353_034
-    hundred = Network(make((3, 32, 32), 100, ModelOptions(name="cnn"), 0), torch.zeros(2, 3, 32, 32), 100)
+    hundred = Network(
+        make((3, 32, 32), 100, ModelOptions(name="cnn"), 0), torch.zeros(2, 3, 32, 32), 100
+    )
     assert (hundred.width + 1) * hundred.classes == 204_900
 
 
-@pytest.mark.parametrize("shape", [(1, 4, 4), (1, 8, 8), (3, 15, 40), (1, 28, 28), (3, 32, 32), (2, 33, 17)])
+@pytest.mark.parametrize(
+    "shape", [(1, 4, 4), (1, 8, 8), (3, 15, 40), (1, 28, 28), (3, 32, 32), (2, 33, 17)]
+)
 @pytest.mark.parametrize("name", ["logistic", "mlp", "cnn"])
 def test_models_take_any_size(shape, name):
     network = Network(make(shape, 4, ModelOptions(name=name), 0), torch.zeros(2, *shape), 4)
@@ -30,8 +36,13 @@ def test_models_take_any_size(shape, name):
 
 
 def test_the_last_relu_is_an_option():
-    with_relu, without = (make((3, 32, 32), 10, ModelOptions(name="cnn", last_relu=flag), 0) for flag in (True, False))
-    assert sum(isinstance(part, nn.ReLU) for part in with_relu) == sum(isinstance(part, nn.ReLU) for part in without) + 1
+    with_relu, without = (
+        make((3, 32, 32), 10, ModelOptions(name="cnn", last_relu=flag), 0) for flag in (True, False)
+    )
+    assert (
+        sum(isinstance(part, nn.ReLU) for part in with_relu)
+        == sum(isinstance(part, nn.ReLU) for part in without) + 1
+    )
 
 
 def test_initial_weights_come_from_the_seed_alone():
@@ -85,22 +96,32 @@ def test_other_models_are_refused_with_the_layers_that_could_be_the_head(module,
 
 class Normed(nn.Sequential):
     def __init__(self) -> None:
-        super().__init__(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Dropout(0.5), nn.Linear(6, 3))
+        super().__init__(
+            nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Dropout(0.5), nn.Linear(6, 3)
+        )
 
 
 def test_a_call_is_a_function_of_its_tree():
     network = Network(Normed(), torch.zeros(2, 4), 3)
     module = copy.deepcopy(network.module)
-    tree = {name: torch.rand_like(value) if value.is_floating_point() else value for name, value in network.tree().items()}
+    tree = {
+        name: torch.rand_like(value) if value.is_floating_point() else value
+        for name, value in network.tree().items()
+    }
     x = torch.rand(5, 4)
     expected = torch.func.functional_call(module.eval(), tree, (x,))
     assert torch.equal(network(tree, x).logits, expected)
     with network.attached(tree):
         assert torch.equal(network(tree, x).logits, expected)
         other = network.tree()
-        assert torch.equal(network(other, x).logits, torch.func.functional_call(module, other, (x,)))
+        assert torch.equal(
+            network(other, x).logits, torch.func.functional_call(module, other, (x,))
+        )
     # Afterwards the module has its own tensors again.
-    assert all(torch.equal(value, module.state_dict()[name]) for name, value in network.module.state_dict().items())
+    assert all(
+        torch.equal(value, module.state_dict()[name])
+        for name, value in network.module.state_dict().items()
+    )
 
 
 def test_training_mode_updates_the_buffers_of_the_tree_only():
@@ -128,8 +149,13 @@ def test_a_batch_of_one_uses_running_statistics():
 
 def test_preparation_normalises_and_keeps_values():
     pixels = np.arange(2 * 3 * 4 * 4, dtype=np.uint8).reshape(2, 3, 4, 4)
-    mean, deviation = torch.tensor([1.0, 2, 3]).reshape(3, 1, 1), torch.tensor([2.0, 4, 8]).reshape(3, 1, 1)
-    network = Network(make((3, 4, 4), 2, ModelOptions(), 0), torch.from_numpy(pixels), 2, (mean, deviation))
+    mean, deviation = (
+        torch.tensor([1.0, 2, 3]).reshape(3, 1, 1),
+        torch.tensor([2.0, 4, 8]).reshape(3, 1, 1),
+    )
+    network = Network(
+        make((3, 4, 4), 2, ModelOptions(), 0), torch.from_numpy(pixels), 2, (mean, deviation)
+    )
     got = network.prepare(torch.from_numpy(pixels))
     assert torch.allclose(got, (torch.from_numpy(pixels).float() - mean) / deviation)
 
@@ -164,13 +190,20 @@ def test_tied_weights_are_one_tensor_attached_or_not():
 def test_the_users_module_keeps_no_hooks():
     network = Network(Nested(), torch.zeros(2, 8), 3)
     network(network.tree(), torch.rand(4, 8))
-    assert not any(part._forward_pre_hooks or part._forward_hooks for part in network.module.modules())
+    assert not any(
+        part._forward_pre_hooks or part._forward_hooks for part in network.module.modules()
+    )
 
 
 def test_batch_norm_without_statistics_and_double_precision():
-    module = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6, track_running_stats=False), nn.Linear(6, 3)).double()
+    module = nn.Sequential(
+        nn.Linear(4, 6), nn.BatchNorm1d(6, track_running_stats=False), nn.Linear(6, 3)
+    ).double()
     network = Network(module, torch.zeros(2, 4), 3)
-    assert network(network.tree(), network.prepare(torch.rand(8, 4)), training=True).logits.dtype == torch.float64
+    assert (
+        network(network.tree(), network.prepare(torch.rand(8, 4)), training=True).logits.dtype
+        == torch.float64
+    )
 
 
 class Drawing(nn.Module):

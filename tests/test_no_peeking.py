@@ -73,7 +73,14 @@ def test_guards_are_never_passed(tmp_path, monkeypatch, method):
     folder = RunFolder(tmp_path / "run")
     folder.create("", {})
     done = []
-    drive(rounds, folder, Observer(truth, ready.federation.clients.source_rows), 1, lambda _: None, done.append)
+    drive(
+        rounds,
+        folder,
+        Observer(truth, ready.federation.clients.source_rows),
+        1,
+        lambda _: None,
+        done.append,
+    )
     assert [state.round for state in done] == [3]
 
 
@@ -108,7 +115,9 @@ def reachable(thing, seen):
 @pytest.mark.parametrize("kind", ["uniform", "attribute"])
 @pytest.mark.parametrize("mapped", [False, True])
 @pytest.mark.parametrize("method", ["gcfl", "fedavg", "skyline"])
-def test_nothing_of_the_server_or_the_truth_is_reachable_from_the_clients_side(tmp_path, monkeypatch, method, mapped, kind):
+def test_nothing_of_the_server_or_the_truth_is_reachable_from_the_clients_side(
+    tmp_path, monkeypatch, method, mapped, kind
+):
     monkeypatch.setenv("GCFL_DATA_HOME", str(tmp_path / "home"))
     source, _ = federate(config.build(tiny())[0], Given())
     data = {"noise_kind": kind}
@@ -121,7 +130,8 @@ def test_nothing_of_the_server_or_the_truth_is_reachable_from_the_clients_side(t
     reachable(ClientSide(ready.setting, ready.method, ready.federation.clients), seen)
     assert not any(isinstance(thing, Truth) for thing in seen.values())
     assert not any(isinstance(thing, Shard) for thing in seen.values())
-    # By content: no sample of the server's set or the test set is among what the clients hold, and no clean label of theirs.
+    # By content: no sample of the server's set or the test set is among what the clients hold, and
+    # no clean label of theirs.
     held = [thing for thing in seen.values() if isinstance(thing, torch.Tensor | np.ndarray)]
     clients = ready.federation.clients
     for shard in (ready.federation.validation, ready.federation.test):
@@ -132,7 +142,8 @@ def test_nothing_of_the_server_or_the_truth_is_reachable_from_the_clients_side(t
                     assert not any(np.array_equal(np.asarray(row), sample.numpy()) for row in thing)
     truth = ready.federation.truth
     assert np.array_equal(
-        clients.y.numpy() != truth.labels[clients.ids], truth.noisy[clients.ids] & ~truth.hit_by("attribute")[clients.ids]
+        clients.y.numpy() != truth.labels[clients.ids],
+        truth.noisy[clients.ids] & ~truth.hit_by("attribute")[clients.ids],
     )
     # Nor what a spoiled sample was before.
     for row in np.flatnonzero(truth.hit_by("attribute"))[:10]:
@@ -159,10 +170,13 @@ def test_what_leaves_a_client_is_the_update_counts_and_metrics():
     shapes = {name: value.shape for name, value in ready.setting.network.tree().items()}
     for broadcast in captured["down"].values():
         assert {name: value.shape for name, value in broadcast.model.items()} == shapes
-        assert {group: list(tree) for group, tree in broadcast.payload.items()} == {"select": ["target"]}
+        assert {group: list(tree) for group, tree in broadcast.payload.items()} == {
+            "select": ["target"]
+        }
     for update in captured["up"].values():
         assert {name: value.shape for name, value in update.delta.items()} == shapes
-        assert {group: {name: value.numel() for name, value in tree.items()} for group, tree in update.payload.items()} == {
-            "select": {"round": 1}
-        }
+        assert {
+            group: {name: value.numel() for name, value in tree.items()}
+            for group, tree in update.payload.items()
+        } == {"select": {"round": 1}}
         assert all(isinstance(value, int | float) for value in update.metrics.values())

@@ -15,7 +15,9 @@ def test_a_hundred_thousand_clients(tmp_path, monkeypatch):
     x = (np.eye(4)[y] * 2 + generator.normal(size=(len(y), 4))).astype(np.float32)
     touched = []
     shard = ClientData.shard
-    monkeypatch.setattr(ClientData, "shard", lambda self, client: touched.append(client) or shard(self, client))
+    monkeypatch.setattr(
+        ClientData, "shard", lambda self, client: touched.append(client) or shard(self, client)
+    )
     clean = (x[:400], y[:400])
     result = gcfl.run(
         data=(x, y),
@@ -31,7 +33,8 @@ def test_a_hundred_thousand_clients(tmp_path, monkeypatch):
     # Only the cohorts' samples were ever looked at, and only their memories are kept.
     assert len(touched) == cohort * rounds
     assert [len(result.coresets[round]) for round in range(rounds)] == [
-        len(set(touched[cohort * round : cohort * (round + 1)]) - set(touched[: cohort * round])) for round in range(rounds)
+        len(set(touched[cohort * round : cohort * (round + 1)]) - set(touched[: cohort * round]))
+        for round in range(rounds)
     ]
     size = sum(path.stat().st_size for path in (result.folder / "checkpoint").iterdir())
     assert size < 500_000

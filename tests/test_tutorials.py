@@ -37,13 +37,19 @@ def test_own_data(tmp_path, monkeypatch, capsys):
     table, photos, *rest = capsys.readouterr().out.strip().splitlines()
     assert rest[-1].endswith("report.html")
     page = (tmp_path / "report.html").read_text()
-    assert all(name in page for name in ("Photos with 40% wrong labels", "fedavg", "random", "gcfl"))
+    assert all(
+        name in page for name in ("Photos with 40% wrong labels", "fedavg", "random", "gcfl")
+    )
     assert table.startswith("patients.csv-mlp-gcfl")
     assert table.endswith("12 clients")
     assert float(table.split()[1].rstrip(",")) > 0.8
     assert photos.startswith("photos-cnn-gcfl")
     assert float(photos.split()[1].rstrip(",")) > 0.5
-    assert {file.name for file in (tmp_path / "data-look").iterdir()} == {"clients.png", "noise.png", "samples.png"}
+    assert {file.name for file in (tmp_path / "data-look").iterdir()} == {
+        "clients.png",
+        "noise.png",
+        "samples.png",
+    }
 
 
 @pytest.fixture
@@ -61,10 +67,21 @@ def test_a_method_of_ones_own(tmp_path, monkeypatch, own_words):
         exec(compile(text, "tutorial", "exec", dont_inherit=True), names)  # noqa: S102
     assert names["result"].finished
     assert names["result"].config["local"]["calm"] == 0.02
-    settings = {"clients": 5, "noise": 0.4, "rounds": 4, "lr": 0.05, "coreset": {"budget": 0.2, "every": 2}}
-    alone, two = (gcfl.run("steady+confident", "digits", out=tmp_path / str(n), workers=n, **settings) for n in (1, 2))
+    settings = {
+        "clients": 5,
+        "noise": 0.4,
+        "rounds": 4,
+        "lr": 0.05,
+        "coreset": {"budget": 0.2, "every": 2},
+    }
+    alone, two = (
+        gcfl.run("steady+confident", "digits", out=tmp_path / str(n), workers=n, **settings)
+        for n in (1, 2)
+    )
     same_bits(alone.folder, two.folder)
-    many = gcfl.run("steady+confident", "digits", out=tmp_path, engine={"vectorised": True}, **settings)
+    many = gcfl.run(
+        "steady+confident", "digits", out=tmp_path, engine={"vectorised": True}, **settings
+    )
     assert many.accuracy == pytest.approx(alone.accuracy, abs=0.02)
 
 
@@ -95,7 +112,9 @@ def test_parts_of_other_packages(own_words, monkeypatch, caplog):
     class Theirs(Plain):
         summary = "theirs"
 
-    monkeypatch.setattr(catalogue, "entry_points", lambda **_: [Entry("theirs", Theirs), Entry("broken", None)])
+    monkeypatch.setattr(
+        catalogue, "entry_points", lambda **_: [Entry("theirs", Theirs), Entry("broken", None)]
+    )
     catalogue.register_installed()
     assert catalogue.WORDS["theirs"].local is Theirs
     assert "broken of another package cannot be used" in caplog.text

@@ -32,7 +32,9 @@ OnRound = Callable[[RoundRecord], None]
 
 
 class Result:
-    """A run, read from its folder. Works on unfinished runs too, except for the model. Rounds count from 0."""
+    """A run, read from its folder. Works on unfinished runs too, except for the model. Rounds count
+    from 0.
+    """
 
     def __init__(self, folder: Path, model: ModelGiven | None = None) -> None:
         self._files = RunFolder.open(folder)
@@ -55,7 +57,9 @@ class Result:
 
     @cached_property
     def coresets(self) -> dict[int, dict[int, Coreset]]:
-        """By round, then client: which samples (rows of the data) were chosen, and their weights."""
+        """By round, then client: which samples (rows of the data) were chosen, and their
+        weights.
+        """
         return self._files.read_coresets()
 
     @cached_property
@@ -70,8 +74,9 @@ class Result:
 
     @property
     def accuracy(self) -> float:
-        """On the test set: of the model that the run keeps, which is that of the last round that was evaluated unless server.keep
-        says otherwise."""
+        """On the test set: of the model that the run keeps, which is that of the last round that
+        was evaluated unless server.keep says otherwise.
+        """
         if not self.curve:
             raise RunError(f"{self.folder} has no evaluated round yet")
         return float(kept(self.rounds, keeps(self.config["server"]))["accuracy"])
@@ -79,7 +84,9 @@ class Result:
     @property
     def curve(self) -> list[float]:
         """The accuracy after each round that was evaluated."""
-        return [float(record["accuracy"]) for record in self.rounds if record["accuracy"] is not None]
+        return [
+            float(record["accuracy"]) for record in self.rounds if record["accuracy"] is not None
+        ]
 
     @property
     def how_to_continue(self) -> str:
@@ -116,13 +123,14 @@ def run(
 ) -> Result:
     """Train, and return the result; the same call again continues or returns what is there.
 
-    data: a name of `gcfl list data`, a path, arrays (x, y), a torch Dataset or a Hugging Face one; or a table of settings
-    with any of these as "source": data={"source": dataset, "label": "species", "image_size": 64}. validation and test:
-    arrays (x, y) or a torch Dataset of their own, or how much of data to cut off for them. model: a name of
-    `gcfl list models`, a torch module, or a class or function that makes
-    one (called under the run's seed). Either may also be a table of its settings. Other settings go by their short
-    names (clients=10, noise=0.4, budget=0.1, rounds=50, seed=0, workers=2) or as tables (train={"lr": 0.05},
-    coreset={"score": "distance"}).
+    data: a name of `gcfl list data`, a path, arrays (x, y), a torch Dataset or a Hugging Face one;
+    or a table of settings with any of these as "source": data={"source": dataset, "label":
+    "species", "image_size": 64}. validation and test: arrays (x, y) or a torch Dataset of their
+    own, or how much of data to cut off for them. model: a name of `gcfl list models`, a torch
+    module, or a class or function that makes one (called under the run's seed). Either may also be
+    a table of its settings. Other settings go by their short names (clients=10, noise=0.4,
+    budget=0.1, rounds=50, seed=0, workers=2) or as tables (train={"lr": 0.05}, coreset={"score":
+    "distance"}).
     """
     nested = config.read_toml(Path(config_file)) if config_file is not None else {}
     origin = dict.fromkeys(config.dotted(nested), f"in {config_file}")
@@ -143,16 +151,31 @@ def run(
         origin.pop(name, None)
     experiment, unused = config.build(nested, origin)
     # A table may serve many methods; a setting given on its own was meant for this one.
-    warn_unused(experiment, [name for name in unused if name in {config.SHORT.get(key, key) for key in settings}])
+    warn_unused(
+        experiment,
+        [name for name in unused if name in {config.SHORT.get(key, key) for key in settings}],
+    )
     given = Given(source, None if by_name else cast(ModelGiven, model))
     return execute(experiment, given, Path(out), fresh, on_start, on_round)
 
 
-def _take_data(explicit: dict[str, Any], data: Any, validation: Any, test: Any, classes: Any) -> Source | None:
+def _take_data(
+    explicit: dict[str, Any], data: Any, validation: Any, test: Any, classes: Any
+) -> Source | None:
     """Arrays to a source; sizes and names to settings."""
     own = {"validation": validation, "test": test}
-    pairs: dict[str, Any] = {name: value for name, value in own.items() if not (value is None or isinstance(value, int | float))}
-    explicit.update({f"data.{name}": value for name, value in own.items() if value is not None and name not in pairs})
+    pairs: dict[str, Any] = {
+        name: value
+        for name, value in own.items()
+        if not (value is None or isinstance(value, int | float))
+    }
+    explicit.update(
+        {
+            f"data.{name}": value
+            for name, value in own.items()
+            if value is not None and name not in pairs
+        }
+    )
     if isinstance(data, Mapping) and not is_huggingface(data):
         table = {str(name): value for name, value in data.items() if name != "source"}
         explicit.update({f"data.{name}": value for name, value in table.items()})
@@ -165,7 +188,10 @@ def _take_data(explicit: dict[str, Any], data: Any, validation: Any, test: Any, 
         data = from_huggingface(data, options.label, options.group, options.image_size)
     if isinstance(data, Source):
         if pairs or classes is not None:
-            raise ConfigError(f"{data.name} brings its own sets and classes: validation and test can only be sizes")
+            raise ConfigError(
+                f"{data.name} brings its own sets and classes: validation and test can only be "
+                "sizes"
+            )
         explicit["data.source"] = data.name
         return data
     if data is None or isinstance(data, str | os.PathLike):
@@ -186,25 +212,37 @@ def warn_unused(experiment: Experiment, unused: Sequence[str]) -> None:
 
 
 def resume(
-    folder: str | os.PathLike[str], workers: int | None = None, on_start: OnStart | None = None, on_round: OnRound | None = None
+    folder: str | os.PathLike[str],
+    workers: int | None = None,
+    on_start: OnStart | None = None,
+    on_round: OnRound | None = None,
 ) -> Result:
-    """Continue a run where it stopped. Runs on arrays or modules from Python continue by calling `run` again with the same ones."""
+    """Continue a run where it stopped. Runs on arrays or modules from Python continue by calling
+    `run` again with the same ones.
+    """
     path = Path(folder)
     settings = config.read_toml(RunFolder.open(path).config)
     if set(settings.get("given", ())) - {"files"}:
-        raise ConfigError(f"{path} was started from Python: {how_to_continue(path, settings['given'])}")
+        raise ConfigError(
+            f"{path} was started from Python: {how_to_continue(path, settings['given'])}"
+        )
     if workers is not None:
         config.assign(settings, "engine.workers", workers)
-    experiment, _ = config.build(settings, dict.fromkeys(config.dotted(settings), f"in {path / 'config.toml'}"))
+    experiment, _ = config.build(
+        settings, dict.fromkeys(config.dotted(settings), f"in {path / 'config.toml'}")
+    )
     if experiment.folder_name() != path.resolve().name:
         raise RunError(
-            f"{path} cannot be continued: its config.toml was changed, or the folder renamed (expected {experiment.folder_name()})"
+            f"{path} cannot be continued: its config.toml was changed, or the folder renamed "
+            f"(expected {experiment.folder_name()})"
         )
     return execute(experiment, Given(), path.resolve().parent, False, on_start, on_round)
 
 
 def load(folder: str | os.PathLike[str], model: ModelGiven | None = None) -> Result:
-    """A run from its folder. A model that came from Python has to be passed again (its class is enough)."""
+    """A run from its folder. A model that came from Python has to be passed again (its class is
+    enough).
+    """
     return Result(Path(folder), model)
 
 
@@ -224,7 +262,9 @@ def execute(
     on_start: OnStart | None = None,
     on_round: OnRound | None = None,
 ) -> Result:
-    """Run an experiment into its folder below `out`: from the start, from its checkpoint, or not at all if it is finished."""
+    """Run an experiment into its folder below `out`: from the start, from its checkpoint, or not at
+    all if it is finished.
+    """
     with one_thread():
         prepared = prepare(experiment, given)
         experiment = prepared.experiment
@@ -239,21 +279,35 @@ def execute(
                 else:
                     _train(prepared, folder, on_start, on_round)
         except Interrupted as stop:
-            raise Interrupted(f"{stop}; to continue: {how_to_continue(folder.path, experiment.given)}", stop.signal) from None
-        except BrokenPipeError:  # somebody stopped reading what we print; nothing is wrong with the folder
+            raise Interrupted(
+                f"{stop}; to continue: {how_to_continue(folder.path, experiment.given)}",
+                stop.signal,
+            ) from None
+        # somebody stopped reading what we print; nothing is wrong with the folder
+        except BrokenPipeError:
             raise
         except OSError as error:
             kept = (
-                f"; what was finished is kept: {how_to_continue(folder.path, experiment.given)}" if folder.config.exists() else ""
+                f"; what was finished is kept: {how_to_continue(folder.path, experiment.given)}"
+                if folder.config.exists()
+                else ""
             )
-            raise RunError(f"cannot write {folder.path}: {error.strerror or error}{kept}") from error
+            raise RunError(
+                f"cannot write {folder.path}: {error.strerror or error}{kept}"
+            ) from error
     return Result(folder.path, given.model)
 
 
-def _train(prepared: Prepared, folder: RunFolder, on_start: OnStart | None, on_round: OnRound | None) -> None:
+def _train(
+    prepared: Prepared, folder: RunFolder, on_start: OnStart | None, on_round: OnRound | None
+) -> None:
     experiment = prepared.experiment
     if not folder.config.exists():
-        folder.create(experiment.to_toml(), describe(experiment.engine.device, experiment.engine.workers), prepared.holdings)
+        folder.create(
+            experiment.to_toml(),
+            describe(experiment.engine.device, experiment.engine.workers),
+            prepared.holdings,
+        )
     transport = prepared.transport()
     try:
         if on_start is not None:
@@ -266,7 +320,8 @@ def _train(prepared: Prepared, folder: RunFolder, on_start: OnStart | None, on_r
             experiment.engine.checkpoint_every,
             on_round or (lambda _: None),
             lambda state: folder.finish(
-                *parcel(prepared, rounds.final(state)), summarise(folder.records(), keeps(experiment.server.model_dump()))
+                *parcel(prepared, rounds.final(state)),
+                summarise(folder.records(), keeps(experiment.server.model_dump())),
             ),
         )
     finally:

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 
 def overrides(rest: list[str]) -> tuple[list[str], dict[str, tuple[str, Any]]]:
-    """What stands alone, and the settings: ['my.toml', '--train.lr', '0.1'] to (['my.toml'], {'train.lr': ('--train.lr', 0.1)}).
+    """What stands alone, and the settings: ['my.toml', '--train.lr', '0.1'] to (['my.toml'],
+    {'train.lr': ('--train.lr', 0.1)}).
 
     Values are read as in TOML, else as text.
     """
@@ -32,7 +33,9 @@ def overrides(rest: list[str]) -> tuple[list[str], dict[str, tuple[str, Any]]]:
         name = SHORT.get(name, name)
         if name not in known:
             short = did_you_mean(name, [*SHORT, "out", "fresh", "quiet", "debug"])
-            raise ConfigError(f"unknown option {flag}{short if 'did you mean' in short else suggestion(name)}")
+            raise ConfigError(
+                f"unknown option {flag}{short if 'did you mean' in short else suggestion(name)}"
+            )
         if not has_value:
             following = next(words, None)
             if following is None or (following.startswith("--") and not following[2:3].isdigit()):
@@ -52,12 +55,17 @@ def _value(text: str) -> Any:
 
 
 def settings_of(rest: list[str]) -> tuple[Experiment, list[str], list[str]]:
-    """The experiment of [CONFIG.toml] [--name value ...], the settings that its method ignores, and those of the command line."""
+    """The experiment of [CONFIG.toml] [--name value ...], the settings that its method ignores, and
+    those of the command line.
+    """
     from gcfl import experiment as config
 
     files, explicit = overrides(rest)
     if len(files) > 1:
-        raise ConfigError(f"unexpected argument {files[1]!r}: one configuration file, and settings as --name value")
+        raise ConfigError(
+            f"unexpected argument {files[1]!r}: one configuration file, and settings as --name "
+            "value"
+        )
     path = Path(files[0]) if files else None
     settings = config.read_toml(path) if path else {}
     origin = dict.fromkeys(config.dotted(settings), f"in {path}")

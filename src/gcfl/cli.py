@@ -19,10 +19,12 @@ if TYPE_CHECKING:
 USAGE_ERROR = 2
 
 _RUN_HELP = """\
-Train with one method and write a run folder. Settings come from CONFIG.toml, and from the command line, which wins.
+Train with one method and write a run folder. Settings come from CONFIG.toml, and from the command
+line, which wins.
 
 everyday settings:
-  --method M      gcfl, fedavg, random, crust, ..., or a composition such as skyline+random (gcfl list methods)
+  --method M      gcfl, fedavg, random, ..., or a composition such as skyline+random
+                  (gcfl list methods)
   --data D        a name (gcfl list data) or a path to your own
   --model M       logistic, mlp, cnn (gcfl list models)
   --rounds T      communication rounds
@@ -36,7 +38,7 @@ everyday settings:
   --device D      cpu, cuda, mps
   --out DIR       where run folders go (runs)
 
-Any other setting goes by its dotted name, for example --train.lr 0.05 --coreset.score distance --data.alpha 0.1;
+Any other setting goes by its dotted name, for example --train.lr 0.05 --coreset.score distance;
 `gcfl list settings` prints them all.
 """
 
@@ -52,7 +54,9 @@ def _parser() -> argparse.ArgumentParser:
     common = _Parser(add_help=False)
     common.add_argument("--quiet", action="store_true", help="print the result only")
     common.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    parser = _Parser(prog="gcfl", description="Federated learning that survives bad data.", allow_abbrev=False)
+    parser = _Parser(
+        prog="gcfl", description="Federated learning that survives bad data.", allow_abbrev=False
+    )
     parser.add_argument("--version", action="version", version=f"gcfl {__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", parser_class=_Parser)
 
@@ -66,25 +70,51 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     run.add_argument("--out", default="runs", help=argparse.SUPPRESS)
-    run.add_argument("--fresh", action="store_true", help="set an earlier run of the same settings aside and start again")
+    run.add_argument(
+        "--fresh",
+        action="store_true",
+        help="set an earlier run of the same settings aside and start again",
+    )
 
-    resume = verbs.add_parser("resume", help="continue a run that was stopped or killed", parents=[common], allow_abbrev=False)
+    resume = verbs.add_parser(
+        "resume",
+        help="continue a run that was stopped or killed",
+        parents=[common],
+        allow_abbrev=False,
+    )
     resume.add_argument("run", metavar="RUN", type=Path)
-    resume.add_argument("--workers", type=int, help="client processes; changes the time, never the result")
+    resume.add_argument(
+        "--workers", type=int, help="client processes; changes the time, never the result"
+    )
 
     show = verbs.add_parser(
-        "show", help="a run's result and curves in the terminal; of several, a line each", parents=[common], allow_abbrev=False
+        "show",
+        help="a run's result and curves in the terminal; of several, a line each",
+        parents=[common],
+        allow_abbrev=False,
     )
     show.add_argument("runs", metavar="RUN", type=Path, nargs="+")
 
     demo = verbs.add_parser(
-        "demo", help="two scenes with 40%% wrong labels, six methods, three seeds", parents=[common], allow_abbrev=False
+        "demo",
+        help="two scenes with 40%% wrong labels, six methods, three seeds",
+        parents=[common],
+        allow_abbrev=False,
     )
-    demo.add_argument("--out", type=Path, default=Path("demo"), help="where runs and the figure go (demo)")
+    demo.add_argument(
+        "--out", type=Path, default=Path("demo"), help="where runs and the figure go (demo)"
+    )
     demo.add_argument("--seeds", type=int, default=3, help="how many seeds (3)")
-    demo.add_argument("--rounds", type=int, help="fewer rounds than the demo's own, for a quick look")
+    demo.add_argument(
+        "--rounds", type=int, help="fewer rounds than the demo's own, for a quick look"
+    )
 
-    listing = verbs.add_parser("list", help="what there is: methods, data, models, settings", parents=[common], allow_abbrev=False)
+    listing = verbs.add_parser(
+        "list",
+        help="what there is: methods, data, models, settings",
+        parents=[common],
+        allow_abbrev=False,
+    )
     listing.add_argument("what", choices=["methods", "data", "models", "settings"])
     cli_data.add_verb(verbs, common, _Parser)
     cli_sweep.add_verbs(verbs, common, _Parser)
@@ -98,7 +128,8 @@ def main(arguments: list[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that cannot show λ gets a question mark, not a traceback
+            # a terminal that cannot show λ gets a question mark, not a traceback
+            stream.reconfigure(errors="replace")
     try:
         options, rest = _parser().parse_known_args(given)
         if options.verb is None:
@@ -132,7 +163,9 @@ def _run(options: argparse.Namespace, rest: list[str]) -> None:
     built, unused, explicit = settings_of(rest)
     with Progress(options.quiet) as progress:
         warn_unused(built, [name for name in unused if name in explicit])
-        result = execute(built, Given(), Path(options.out), options.fresh, progress.start, progress.round)
+        result = execute(
+            built, Given(), Path(options.out), options.fresh, progress.start, progress.round
+        )
     _print_result(result, options.quiet, progress.started, " (--fresh starts again)")
 
 

@@ -11,19 +11,30 @@ from gcfl.arguments import settings_of
 from gcfl.errors import ConfigError
 
 _DESCRIBE = """\
-Build the federation of a configuration and look at it: who holds what, how much of it is noisy. Writes clients.png (classes by
-clients), noise.png and samples.png. Takes the same settings as gcfl run, for example:
+Build the federation of a configuration and look at it: who holds what, how much of it is noisy.
+Writes clients.png (classes by clients), noise.png and samples.png. Takes the same settings as
+gcfl run, for example:
   gcfl data describe --data cifar10 --noise 0.4 --data.noise_kind attribute
 """
 
 
-def add_verb(verbs: Any, common: argparse.ArgumentParser, kind: type[argparse.ArgumentParser]) -> None:
-    data = verbs.add_parser("data", help="list, fetch or look at data: gcfl data list|fetch|describe", parents=[common])
+def add_verb(
+    verbs: Any, common: argparse.ArgumentParser, kind: type[argparse.ArgumentParser]
+) -> None:
+    data = verbs.add_parser(
+        "data", help="list, fetch or look at data: gcfl data list|fetch|describe", parents=[common]
+    )
     actions = data.add_subparsers(dest="action", metavar="ACTION", parser_class=kind, required=True)
     actions.add_parser("list", help="which sets are there, and which are missing", parents=[common])
-    fetch = actions.add_parser("fetch", help="download sets from their publishers", parents=[common])
+    fetch = actions.add_parser(
+        "fetch", help="download sets from their publishers", parents=[common]
+    )
     fetch.add_argument("names", metavar="NAME", nargs="+")
-    fetch.add_argument("--again", action="store_true", help="though it is there; what is there is set aside as NAME.before")
+    fetch.add_argument(
+        "--again",
+        action="store_true",
+        help="though it is there; what is there is set aside as NAME.before",
+    )
     describe = actions.add_parser(
         "describe",
         help="who holds what, and how noisy it is",
@@ -33,7 +44,9 @@ def add_verb(verbs: Any, common: argparse.ArgumentParser, kind: type[argparse.Ar
         parents=[common],
         allow_abbrev=False,
     )
-    describe.add_argument("--out", type=Path, default=Path("data-look"), help="where the pictures go (data-look)")
+    describe.add_argument(
+        "--out", type=Path, default=Path("data-look"), help="where the pictures go (data-look)"
+    )
 
 
 def run_verb(options: argparse.Namespace, rest: list[str]) -> None:
@@ -57,7 +70,8 @@ def _list(_: argparse.Namespace, __: list[str]) -> None:
         elif name in BY_HAND:
             state = f"missing  gcfl data fetch {name} says how to make it"
         else:
-            state = f"missing  gcfl data fetch {name} ({human(sum(remote.size for remote in PUBLISHED[name]))})"
+            size = human(sum(remote.size for remote in PUBLISHED[name]))
+            state = f"missing  gcfl data fetch {name} ({size})"
         print(f"{name:<14} {state}")
     cache = data_home() / "cache"
     kept = sum(file.stat().st_size for file in cache.iterdir()) if cache.is_dir() else 0
@@ -73,12 +87,21 @@ def _fetch(options: argparse.Namespace, _: list[str]) -> None:
     from gcfl.data.fetch import fetch
 
     console = Console(file=sys.stderr)
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+    )
     for name in options.names:
-        with Progress(*columns, console=console, disable=options.quiet or not console.is_terminal) as bar:
+        with Progress(
+            *columns, console=console, disable=options.quiet or not console.is_terminal
+        ) as bar:
             tasks: dict[str, Any] = {}
 
-            def on_bytes(file: str, done: int, total: int, bar: Progress = bar, tasks: dict[str, Any] = tasks) -> None:
+            def on_bytes(
+                file: str, done: int, total: int, bar: Progress = bar, tasks: dict[str, Any] = tasks
+            ) -> None:
                 if file not in tasks:
                     tasks[file] = bar.add_task(file, total=total)
                 bar.update(tasks[file], completed=done)

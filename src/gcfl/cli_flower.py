@@ -13,25 +13,53 @@ from gcfl.errors import ConfigError
 _NAME = r"[\w.-]+"
 
 
-def add_verb(verbs: Any, common: argparse.ArgumentParser, kind: type[argparse.ArgumentParser]) -> None:
-    flower = verbs.add_parser("flower", help="the same on Flower, across machines: gcfl flower export|up|down", parents=[common])
-    actions = flower.add_subparsers(dest="action", metavar="ACTION", parser_class=kind, required=True)
+def add_verb(
+    verbs: Any, common: argparse.ArgumentParser, kind: type[argparse.ArgumentParser]
+) -> None:
+    flower = verbs.add_parser(
+        "flower",
+        help="the same on Flower, across machines: gcfl flower export|up|down",
+        parents=[common],
+    )
+    actions = flower.add_subparsers(
+        dest="action", metavar="ACTION", parser_class=kind, required=True
+    )
     export = actions.add_parser(
         "export",
         help="write a complete Flower app",
         usage="gcfl flower export [CONFIG.toml|RUN] DIR [--key value ...]",
-        description="Write a Flower app that plays the experiment of a configuration, a run folder or flags: flwr run DIR runs it.",
+        description="Write a Flower app that plays the experiment of a configuration, a run folder "
+        "or flags: flwr run DIR runs it.",
         parents=[common],
         allow_abbrev=False,
     )
     export.add_argument("--to", type=Path, help="the folder of the app, instead of DIR")
-    export.add_argument("--sites", help="a,b,c: sites that bring their own data; --data is then the server's own clean samples")
-    up = actions.add_parser("up", help="start a SuperLink and SuperNodes here, with TLS and node authentication", parents=[common])
+    export.add_argument(
+        "--sites",
+        help="a,b,c: sites that bring their own data; --data is then the server's own clean "
+        "samples",
+    )
+    up = actions.add_parser(
+        "up",
+        help="start a SuperLink and SuperNodes here, with TLS and node authentication",
+        parents=[common],
+    )
     up.add_argument("--nodes", type=int, default=3, help="how many SuperNodes (3)")
-    up.add_argument("--site", action="append", metavar="NAME=PATH", help="a SuperNode for a site with its own data; once for each")
+    up.add_argument(
+        "--site",
+        action="append",
+        metavar="NAME=PATH",
+        help="a SuperNode for a site with its own data; once for each",
+    )
     down = actions.add_parser("down", help="end what up started", parents=[common])
     for one in (up, down):
-        one.add_argument("--in", dest="place", type=Path, default=Path("federation"), help="its folder (federation)")
+        one.add_argument(
+            "--in",
+            dest="place",
+            type=Path,
+            default=Path("federation"),
+            help="its folder (federation)",
+        )
 
 
 def run_verb(options: argparse.Namespace, rest: list[str]) -> None:
@@ -47,9 +75,15 @@ def run_verb(options: argparse.Namespace, rest: list[str]) -> None:
             raise ConfigError(f"--nodes must be at least 1, got {options.nodes}")
         sites = _sites(options.site or [])
         started = local.up(options.place, options.nodes, sites)
-        print(f"a SuperLink on 127.0.0.1:{started['port']} and {len(started['nodes'])} SuperNodes, logs in {options.place}")
+        print(
+            f"a SuperLink on 127.0.0.1:{started['port']} and {len(started['nodes'])} SuperNodes, "
+            f"logs in {options.place}"
+        )
         home = options.place.absolute() / "home"
-        print(f"run an app on it: FLWR_HOME={home} flwr run app {local.NAME} --stream -c \"out='$PWD/runs'\"")
+        print(
+            f"run an app on it: FLWR_HOME={home} flwr run app {local.NAME} --stream -c "
+            "\"out='$PWD/runs'\""
+        )
         print(f"end it:           gcfl flower down --in {options.place}")
         return
     if options.action == "down":
@@ -59,12 +93,16 @@ def run_verb(options: argparse.Namespace, rest: list[str]) -> None:
     if rest and not rest[0].startswith("--") and (Path(rest[0]) / "config.toml").exists():
         rest = [str(Path(rest[0]) / "config.toml"), *rest[1:]]
     built, _, _ = settings_of(rest)
-    for path in export(built, folder, tuple(_names(options.sites)) if options.sites is not None else ()):
+    for path in export(
+        built, folder, tuple(_names(options.sites)) if options.sites is not None else ()
+    ):
         print(path)
 
 
 def _folder(rest: list[str], to: Path | None) -> tuple[list[str], Path]:
-    """The words without the app's folder, and that folder: --to, or the last word before the flags, if that is no experiment."""
+    """The words without the app's folder, and that folder: --to, or the last word before the flags,
+    if that is no experiment.
+    """
     if to is not None:
         return rest, to
     count = next((place for place, word in enumerate(rest) if word.startswith("--")), len(rest))
@@ -77,7 +115,10 @@ def _folder(rest: list[str], to: Path | None) -> tuple[list[str], Path]:
 def _names(sites: str) -> list[str]:
     names = [name.strip() for name in sites.split(",")]
     if not all(re.fullmatch(_NAME, name) for name in names):
-        raise ConfigError(f"--sites must be names of letters, digits, dots and dashes with commas between them, got {sites!r}")
+        raise ConfigError(
+            "--sites must be names of letters, digits, dots and dashes with commas between them, "
+            f"got {sites!r}"
+        )
     return names
 
 
@@ -86,7 +127,10 @@ def _sites(texts: list[str]) -> dict[str, Path]:
     for text in texts:
         name, _, place = text.partition("=")
         if not (re.fullmatch(_NAME, name) and place):
-            raise ConfigError(f"--site must be NAME=PATH, with a name of letters, digits, dots and dashes, got {text!r}")
+            raise ConfigError(
+                "--site must be NAME=PATH, with a name of letters, digits, dots and dashes, got "
+                f"{text!r}"
+            )
         if name in (*sites, "superlink"):  # a log of this name is there
             raise ConfigError(f"--site {name} cannot be had: the name is taken")
         sites[name] = Path(place).expanduser()

@@ -11,8 +11,9 @@ from typing import Any
 from gcfl.errors import ConfigError
 
 _REPORT = """\
-One file about many runs: tables, curves, cost, settings, versions. RUNS are run folders, or folders that contain some at any
-depth. Runs that differ in the seed alone are told as mean and standard deviation. For example:
+One file about many runs: tables, curves, cost, settings, versions. RUNS are run folders, or folders
+that contain some at any depth. Runs that differ in the seed alone are told as mean and standard
+deviation. For example:
   gcfl report runs -o report.html
   gcfl report runs --format md
 """
@@ -34,13 +35,29 @@ def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
         allow_abbrev=False,
     )
     report.add_argument("runs", metavar="RUNS", type=Path, nargs="+")
-    report.add_argument("-o", "--out", type=Path, help="the file, or the folder of figures (report.html)")
-    report.add_argument("--format", help="html, csv, json, md, png or svg; else the ending of --out says it")
-    report.add_argument("--title", help="the heading of the page (that of the sweep, where there is one)")
-    report.add_argument("--paper", metavar="JSON", type=Path, help="a file with figures of a paper to show next to these")
-    report.add_argument("--no-data", action="store_true", help="do not read the data to show who holds what")
+    report.add_argument(
+        "-o", "--out", type=Path, help="the file, or the folder of figures (report.html)"
+    )
+    report.add_argument(
+        "--format", help="html, csv, json, md, png or svg; else the ending of --out says it"
+    )
+    report.add_argument(
+        "--title", help="the heading of the page (that of the sweep, where there is one)"
+    )
+    report.add_argument(
+        "--paper",
+        metavar="JSON",
+        type=Path,
+        help="a file with figures of a paper to show next to these",
+    )
+    report.add_argument(
+        "--no-data", action="store_true", help="do not read the data to show who holds what"
+    )
     compare = verbs.add_parser(
-        "compare", help="two runs side by side: settings that differ, accuracy, cost, curves", parents=[common], allow_abbrev=False
+        "compare",
+        help="two runs side by side: settings that differ, accuracy, cost, curves",
+        parents=[common],
+        allow_abbrev=False,
     )
     compare.add_argument("first", metavar="A", type=Path)
     compare.add_argument("second", metavar="B", type=Path)
@@ -53,7 +70,9 @@ def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
         allow_abbrev=False,
     )
     track.add_argument("runs", metavar="RUN", type=Path, nargs="+")
-    track.add_argument("--tensorboard", metavar="DIR", type=Path, help="write event files below this folder")
+    track.add_argument(
+        "--tensorboard", metavar="DIR", type=Path, help="write event files below this folder"
+    )
     track.add_argument("--mlflow", metavar="URI", help="a tracking server or database")
 
 
@@ -61,7 +80,14 @@ def report(options: argparse.Namespace, _: list[str]) -> None:
     from gcfl.report.make import report as make
 
     paper = _paper(options.paper) if options.paper else None
-    for file in make(options.runs, options.out, options.format, title=options.title, paper=paper, data=not options.no_data):
+    for file in make(
+        options.runs,
+        options.out,
+        options.format,
+        title=options.title,
+        paper=paper,
+        data=not options.no_data,
+    ):
         print(file)
 
 

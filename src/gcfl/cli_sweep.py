@@ -1,4 +1,6 @@
-"""`gcfl sweep` and `gcfl paper`: many runs from one file, and the paper's experiments as such files."""
+"""`gcfl sweep` and `gcfl paper`: many runs from one file, and the paper's experiments as such
+files.
+"""
 
 from __future__ import annotations
 
@@ -11,23 +13,45 @@ from typing import Any
 from gcfl.errors import ConfigError, RunError, did_you_mean
 
 
-def add_verbs(verbs: Any, common: argparse.ArgumentParser, kind: type[argparse.ArgumentParser]) -> None:
+def add_verbs(
+    verbs: Any, common: argparse.ArgumentParser, kind: type[argparse.ArgumentParser]
+) -> None:
     how = kind(add_help=False)
     how.add_argument(
-        "--scale", choices=["smoke", "small", "paper"], help="how large: smoke (seconds), small, or the paper's set-up"
+        "--scale",
+        choices=["smoke", "small", "paper"],
+        help="how large: smoke (seconds), small, or the paper's set-up",
     )
     how.add_argument("--seeds", type=int, help="how many seeds, from 0")
     how.add_argument("--jobs", type=int, help="runs at a time (one per core)")
-    how.add_argument("--out", type=Path, help="where runs, tables and the figure go (sweeps/NAME, or sweeps/NAME-SCALE)")
-    sweep = verbs.add_parser("sweep", help="all runs of a sweep file or a recipe that are not finished yet", parents=[common, how])
+    how.add_argument(
+        "--out",
+        type=Path,
+        help="where runs, tables and the figure go (sweeps/NAME, or sweeps/NAME-SCALE)",
+    )
+    sweep = verbs.add_parser(
+        "sweep",
+        help="all runs of a sweep file or a recipe that are not finished yet",
+        parents=[common, how],
+    )
     sweep.add_argument("source", metavar="FILE|RECIPE")
-    paper = verbs.add_parser("paper", help="the paper's experiments: gcfl paper list|run|table", parents=[common])
-    actions = paper.add_subparsers(dest="action", metavar="ACTION", parser_class=kind, required=True)
-    actions.add_parser("list", help="every experiment of the paper, and what it reports", parents=[common])
+    paper = verbs.add_parser(
+        "paper", help="the paper's experiments: gcfl paper list|run|table", parents=[common]
+    )
+    actions = paper.add_subparsers(
+        dest="action", metavar="ACTION", parser_class=kind, required=True
+    )
+    actions.add_parser(
+        "list", help="every experiment of the paper, and what it reports", parents=[common]
+    )
     run = actions.add_parser("run", help="run one of them", parents=[common, how])
     run.add_argument("source", metavar="RECIPE")
-    table = actions.add_parser("table", help="what we found so far, beside the paper's numbers", parents=[common])
-    table.add_argument("--out", type=Path, default=Path("sweeps"), help="where sweeps were run (sweeps)")
+    table = actions.add_parser(
+        "table", help="what we found so far, beside the paper's numbers", parents=[common]
+    )
+    table.add_argument(
+        "--out", type=Path, default=Path("sweeps"), help="where sweeps were run (sweeps)"
+    )
 
 
 def sweep(options: argparse.Namespace, _: list[str]) -> None:
@@ -53,19 +77,32 @@ def paper(options: argparse.Namespace, _: list[str]) -> None:
                 print(f"{'':<16}   the paper: {note}")
     elif options.action == "run":
         if options.source not in recipe_names():
-            raise ConfigError(f"there is no recipe {options.source!r}{did_you_mean(options.source, recipe_names())}")
+            raise ConfigError(
+                "there is no recipe "
+                f"{options.source!r}{did_you_mean(options.source, recipe_names())}"
+            )
         sweep(options, [])
     else:
         found = sorted(options.out.glob("*/summary.md")) if options.out.is_dir() else []
         if not found:
-            raise ConfigError(f"there is no finished sweep in {options.out}; gcfl paper run closed --scale small makes one")
+            raise ConfigError(
+                f"there is no finished sweep in {options.out}; gcfl paper run closed --scale small "
+                "makes one"
+            )
         for path in found:
             print(f"{path.read_text()}\n({path.parent})\n")
 
 
 def _run(plan: Any, out: Path, jobs: int | None, quiet: bool) -> None:
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
     from gcfl.sweep.figure import draw
     from gcfl.sweep.runner import Outcome, run_cells
@@ -75,14 +112,23 @@ def _run(plan: Any, out: Path, jobs: int | None, quiet: bool) -> None:
     workers = max(cell.experiment().engine.workers for cell in plan.cells)
     at_once = jobs or max(1, (os.cpu_count() or 1) // workers)
     console = Console(file=sys.stderr, highlight=False)
-    bars = (TextColumn("runs"), MofNCompleteColumn(), BarColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+    bars = (
+        TextColumn("runs"),
+        MofNCompleteColumn(),
+        BarColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
     with Progress(*bars, console=console, disable=quiet or not console.is_terminal) as bar:
         task = bar.add_task("runs", total=len(plan.cells))
 
         def told(outcome: Outcome) -> None:
             bar.advance(task)
             if outcome.problem:
-                console.print(f"failed: {outcome.cell.label}: {outcome.problem}", soft_wrap=True, markup=False)
+                console.print(
+                    f"failed: {outcome.cell.label}: {outcome.problem}", soft_wrap=True, markup=False
+                )
             elif not quiet and not console.is_terminal and not outcome.was_finished:
                 console.print(f"done: {outcome.cell.label}", soft_wrap=True, markup=False)
 
@@ -96,4 +142,6 @@ def _run(plan: Any, out: Path, jobs: int | None, quiet: bool) -> None:
         print(path)
     failed = [outcome for outcome in outcomes if outcome.problem]
     if failed:
-        raise RunError(f"{len(failed)} of {len(outcomes)} runs failed; the same command tries them again")
+        raise RunError(
+            f"{len(failed)} of {len(outcomes)} runs failed; the same command tries them again"
+        )

@@ -1,4 +1,6 @@
-"""One codec for every tree: a safetensors blob that holds named groups of tensors and a JSON header. No pickle."""
+"""One codec for every tree: a safetensors blob that holds named groups of tensors and a JSON
+header. No pickle.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from gcfl.types import Groups, Tree
 _SEPARATOR = "/"  # group names hold none; tensor names may
 
 
-def encode(groups: Mapping[str, Mapping[str, torch.Tensor]], meta: Mapping[str, Any] | None = None) -> bytes:
+def encode(
+    groups: Mapping[str, Mapping[str, torch.Tensor]], meta: Mapping[str, Any] | None = None
+) -> bytes:
     """Groups of tensors and JSON-able facts as bytes. Empty groups survive."""
     flat = {
         f"{group}{_SEPARATOR}{name}": tensor.detach().to("cpu").contiguous()
@@ -29,8 +33,11 @@ def encode(groups: Mapping[str, Mapping[str, torch.Tensor]], meta: Mapping[str, 
         if tensor.numel() and tensor.untyped_storage().data_ptr() in seen:
             flat[name] = tensor.clone()
         seen.add(tensor.untyped_storage().data_ptr())
-    # One entry only: safetensors writes several in an order of its own, and equal trees must give equal bytes.
-    return save(flat, metadata={"gcfl": json.dumps({"groups": sorted(groups), "meta": dict(meta or {})})})
+    # One entry only: safetensors writes several in an order of its own, and equal trees must give
+    # equal bytes.
+    return save(
+        flat, metadata={"gcfl": json.dumps({"groups": sorted(groups), "meta": dict(meta or {})})}
+    )
 
 
 def decode(blob: bytes, what: str = "message") -> tuple[Groups, dict[str, Any]]:

@@ -1,7 +1,8 @@
-"""The demo: two scenes with 40% wrong labels, ten clients, several seeds, and every method's accuracy next to its cost.
+"""The demo: two scenes with 40% wrong labels, ten clients, several seeds, and every method's
+accuracy next to its cost.
 
-Every cell is an ordinary run in an ordinary run folder, so a demo that was stopped continues, and one that is finished
-only reads.
+Every cell is an ordinary run in an ordinary run folder, so a demo that was stopped continues, and
+one that is finished only reads.
 """
 
 from __future__ import annotations
@@ -58,8 +59,15 @@ SCENES = (
         "ten Gaussian blobs, logistic regression",
         0.8,
         {
-            # The paper's motivating experiment; lr 0.1, since at its 0.01 a coreset of 10% has not converged after 250 rounds.
-            "data": {"source": "blobs", "clients": 10, "noise": 0.4, "samples": 5000, "validation": 250},
+            # The paper's motivating experiment; lr 0.1, since at its 0.01 a coreset of 10% has not
+            # converged after 250 rounds.
+            "data": {
+                "source": "blobs",
+                "clients": 10,
+                "noise": 0.4,
+                "samples": 5000,
+                "validation": 250,
+            },
             "model": {"name": "logistic"},
             "rounds": 100,
             "train": {"lr": 0.1},
@@ -90,26 +98,49 @@ class Cell:
     def settings(self) -> Settings:
         shared, own = self.scene.settings, METHODS[self.method]
         coreset = {**shared["coreset"], **own.get("coreset", {})}
-        return {**shared, **own, "coreset": coreset, "seed": self.seed, "rounds": self.rounds or shared["rounds"]}
+        return {
+            **shared,
+            **own,
+            "coreset": coreset,
+            "seed": self.seed,
+            "rounds": self.rounds or shared["rounds"],
+        }
 
 
 def demo(out: Path, seeds: int, rounds: int | None, quiet: bool) -> None:
     """Run what is missing, print a table per scene, write the figure, say what to try next."""
     console = Console(highlight=False)
     console = console if console.is_terminal else Console(highlight=False, width=110)
-    cells = [Cell(scene, method, seed, rounds) for seed in range(seeds) for scene in SCENES for method in METHODS]
+    cells = [
+        Cell(scene, method, seed, rounds)
+        for seed in range(seeds)
+        for scene in SCENES
+        for method in METHODS
+    ]
     results = _run_all(cells, out, quiet)
     for scene in SCENES:
-        console.print(_table(scene, {method: [results[scene.name, method, seed] for seed in range(seeds)] for method in METHODS}))
+        console.print(
+            _table(
+                scene,
+                {
+                    method: [results[scene.name, method, seed] for seed in range(seeds)]
+                    for method in METHODS
+                },
+            )
+        )
     figure = out / "demo.png"
     save_curves([_panel(scene, results, seeds) for scene in SCENES], figure)
-    console.print("clean: share of clean labels among the samples trained on last; trained on: samples, summed over rounds\n")
+    console.print(
+        "clean: share of clean labels among the samples trained on last; trained on: samples, "
+        "summed over rounds\n"
+    )
     console.print(f"figure: {figure}", soft_wrap=True)
     example = results["digits", "GCFL (distance)", 0].folder
     gcfl = "gcfl" if shutil.which("gcfl") else sys.argv[0]  # the command may not be on the path
     console.print(f"one of the runs:    {gcfl} show {example}", soft_wrap=True)
     console.print(
-        f"on your own terms:  {gcfl} run --method gcfl --data digits --noise 0.3 --lr 0.05 --epochs 10 --coreset.score distance",
+        f"on your own terms:  {gcfl} run --method gcfl --data digits --noise 0.3 --lr 0.05 "
+        "--epochs 10 --coreset.score distance",
         soft_wrap=True,
     )
     console.print("on your own data:   see 'Your own data and model' in the README", soft_wrap=True)
@@ -118,7 +149,13 @@ def demo(out: Path, seeds: int, rounds: int | None, quiet: bool) -> None:
 def _run_all(cells: list[Cell], out: Path, quiet: bool) -> dict[tuple[str, str, int], api.Result]:
     results = {}
     jobs = min(len(cells), os.cpu_count() or 1)
-    columns = (TextColumn("runs"), MofNCompleteColumn(), BarColumn(), TextColumn("left"), TimeRemainingColumn())
+    columns = (
+        TextColumn("runs"),
+        MofNCompleteColumn(),
+        BarColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
     with (
         ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("fork")) as pool,
         Progress(*columns, console=Console(file=sys.stderr), disable=quiet, transient=True) as bar,
@@ -133,7 +170,9 @@ def _run_all(cells: list[Cell], out: Path, quiet: bool) -> dict[tuple[str, str, 
         except KeyboardInterrupt:
             for process in multiprocessing.active_children():
                 process.kill()  # runs survive it
-            raise Interrupted("stopped; what was finished is kept, and gcfl demo goes on from there") from None
+            raise Interrupted(
+                "stopped; what was finished is kept, and gcfl demo goes on from there"
+            ) from None
         except Exception:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
@@ -141,13 +180,16 @@ def _run_all(cells: list[Cell], out: Path, quiet: bool) -> dict[tuple[str, str, 
 
 
 def _run_cell(cell: Cell, out: Path) -> str:
-    logging.getLogger("gcfl").setLevel(logging.ERROR)  # the same warning from many runs at once helps nobody
+    # the same warning from many runs at once helps nobody
+    logging.getLogger("gcfl").setLevel(logging.ERROR)
     return str(api.run(out=out / "runs", **cell.settings()).folder)
 
 
 def _table(scene: Scene, results: dict[str, list[api.Result]]) -> Table:
     seeds = len(next(iter(results.values())))
-    table = Table(title=f"{scene.title}: 10 clients, 40% wrong labels, {seeds} seeds", title_justify="left")
+    table = Table(
+        title=f"{scene.title}: 10 clients, 40% wrong labels, {seeds} seeds", title_justify="left"
+    )
     for name in ("method", "accuracy", "clean", "CPU s", "/FedAvg", "trained on", "sent"):
         table.add_column(name, justify="left" if name == "method" else "right", no_wrap=True)
     full = mean(result.cost["cpu"] for result in results["FedAvg"])
@@ -174,7 +216,10 @@ def plus_minus(values: list[float]) -> str:
 
 
 def _panel(scene: Scene, results: dict[tuple[str, str, int], api.Result], seeds: int) -> Panel:
-    curves = [Curve(method, [results[scene.name, method, seed].curve for seed in range(seeds)]) for method in METHODS]
+    curves = [
+        Curve(method, [results[scene.name, method, seed].curve for seed in range(seeds)])
+        for method in METHODS
+    ]
     return Panel(
         f"{scene.title}\n10 clients, 40% wrong labels; bands: ± sd of {seeds} seeds",
         "round",

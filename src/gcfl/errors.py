@@ -1,7 +1,7 @@
 """One error family: what was given, what is allowed, how to mend it.
 
-Every message is one sentence that a user can act on. The command line prints it and exits with code 2; the
-Python interface raises it.
+Every message is one sentence that a user can act on. The command line prints it and exits with code
+2; the Python interface raises it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ class RunError(GcflError):
 
 
 class Interrupted(KeyboardInterrupt):
-    """The run was stopped on request; what was finished is kept. Not an `Exception`, so that no loop swallows it."""
+    """The run was stopped on request; what was finished is kept. Not an `Exception`, so that no
+    loop swallows it.
+    """
 
     def __init__(self, message: str, signal: int = 2) -> None:
         super().__init__(message)

@@ -1,7 +1,7 @@
 """A run as data: frozen, validated, strict TOML.
 
-One file can serve many methods: options that the chosen method does not have, but another of the same slot does, are
-left out of the resolved configuration, and so out of the run's identity.
+One file can serve many methods: options that the chosen method does not have, but another of the
+same slot does, are left out of the resolved configuration, and so out of the run's identity.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ class EngineOptions(Options):
 
 
 class Experiment(Options):
-    """One run. `coreset`, `local` and `server` hold the options of the parts that the method's name asks for."""
+    """One run. `coreset`, `local` and `server` hold the options of the parts that the method's name
+    asks for.
+    """
 
     method: str = "gcfl"
     """words of `gcfl list methods`, joined by +"""
@@ -65,7 +67,9 @@ class Experiment(Options):
 
     def resolved(self) -> dict[str, Any]:
         """All settings as plain values, without those that are unset."""
-        return {key: value for key, value in self.model_dump(exclude_none=True).items() if value != {}}
+        return {
+            key: value for key, value in self.model_dump(exclude_none=True).items() if value != {}
+        }
 
     def to_toml(self) -> str:
         return tomli_w.dumps(self.resolved())
@@ -73,10 +77,20 @@ class Experiment(Options):
     def identity(self) -> str:
         """A hash of everything that can change the result, and of nothing else."""
         config = self.resolved()
-        config["engine"] = {key: value for key, value in config["engine"].items() if key not in ("workers", "checkpoint_every")}
+        config["engine"] = {
+            key: value
+            for key, value in config["engine"].items()
+            if key not in ("workers", "checkpoint_every")
+        }
         # Of files, what is in them counts (`given`), not where they lie.
-        paths = [name for name in ("source", "owners", "noise_file") if Path(config["data"].get(name, "")).is_absolute()]
-        config["data"] = {name: value for name, value in config["data"].items() if name not in paths}
+        paths = [
+            name
+            for name in ("source", "owners", "noise_file")
+            if Path(config["data"].get(name, "")).is_absolute()
+        ]
+        config["data"] = {
+            name: value for name, value in config["data"].items() if name not in paths
+        }
         text = json.dumps({"format": 1, **config}, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:10]
 
@@ -86,7 +100,9 @@ class Experiment(Options):
         return f"{source}-{self.model.name}-{self.method}{noise}-seed{self.seed}-{self.identity()}"
 
     def assembled(self) -> Method:
-        return assemble(self.method, {"select": self.coreset, "local": self.local, "server": self.server})
+        return assemble(
+            self.method, {"select": self.coreset, "local": self.local, "server": self.server}
+        )
 
 
 # Everyday settings by their short names.
@@ -104,8 +120,17 @@ SHORT = {
     "lr": "train.lr",
     "epochs": "train.epochs",
 }
-_SECTIONS: dict[str, type[Options]] = {"data": DataOptions, "model": ModelOptions, "train": TrainOptions, "engine": EngineOptions}
-_TOP = {name: field for name, field in Experiment.model_fields.items() if name not in _SECTIONS and name not in SECTIONS.values()}
+_SECTIONS: dict[str, type[Options]] = {
+    "data": DataOptions,
+    "model": ModelOptions,
+    "train": TrainOptions,
+    "engine": EngineOptions,
+}
+_TOP = {
+    name: field
+    for name, field in Experiment.model_fields.items()
+    if name not in _SECTIONS and name not in SECTIONS.values()
+}
 
 
 def every_setting() -> dict[str, FieldInfo]:
@@ -115,7 +140,10 @@ def every_setting() -> dict[str, FieldInfo]:
         found |= {f"{section}.{name}": field for name, field in options.model_fields.items()}
     slots = Slots().items()
     for slot, section in SECTIONS.items():
-        for part in (slots[slot], *(getattr(word, slot) for word in WORDS.values() if getattr(word, slot))):
+        for part in (
+            slots[slot],
+            *(getattr(word, slot) for word in WORDS.values() if getattr(word, slot)),
+        ):
             for name, field in part.model_fields.items():
                 found.setdefault(f"{section}.{name}", field)
     return found
@@ -127,23 +155,34 @@ def suggestion(name: str) -> str:
     leaf = name.rpartition(".")[2]
     same = [known for known in names if known.rpartition(".")[2] == leaf and known != name]
     near = same or difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-    near = near or [known for known in names if difflib.get_close_matches(leaf, [known.rpartition(".")[2]], cutoff=0.7)]
+    near = near or [
+        known
+        for known in names
+        if difflib.get_close_matches(leaf, [known.rpartition(".")[2]], cutoff=0.7)
+    ]
     return f"; did you mean {near[0]}?" if near else "; gcfl list settings shows them all"
 
 
-def build(settings: Mapping[str, Any], origin: Mapping[str, str] | None = None) -> tuple[Experiment, list[str]]:
-    """Nested settings to an experiment; also the dotted names of those that this method has no use for.
+def build(
+    settings: Mapping[str, Any], origin: Mapping[str, str] | None = None
+) -> tuple[Experiment, list[str]]:
+    """Nested settings to an experiment; also the dotted names of those that this method has no use
+    for.
 
     `origin` says where a dotted key came from, for the messages ("in run.toml", "--budget").
     """
     where = _Where(origin or {})
-    raw = {key: dict(value) if isinstance(value, Mapping) else value for key, value in settings.items()}
+    raw = {
+        key: dict(value) if isinstance(value, Mapping) else value for key, value in settings.items()
+    }
     for key in raw:
         if key not in Experiment.model_fields:
             raise ConfigError(f"unknown setting {where(key)}{suggestion(key)}")
     for section in (*_SECTIONS, *SECTIONS.values()):
         if not isinstance(raw.setdefault(section, {}), dict):
-            raise ConfigError(f"{section} must be a table of settings, got {raw[section]!r} {where(section)}")
+            raise ConfigError(
+                f"{section} must be a table of settings, got {raw[section]!r} {where(section)}"
+            )
     method = raw.get("method", Experiment.model_fields["method"].default)
     if not isinstance(method, str):
         raise ConfigError(f"method must be text, got {method!r} {where('method')}")
@@ -155,10 +194,17 @@ def build(settings: Mapping[str, Any], origin: Mapping[str, str] | None = None) 
         section = SECTIONS[slot]
         raw[section] = {**slots.presets.get(section, {}), **raw[section]}
         known = known_options(slot)
-        mine = {key: value for key, value in raw[section].items() if key in part.model_fields or key not in known}
+        mine = {
+            key: value
+            for key, value in raw[section].items()
+            if key in part.model_fields or key not in known
+        }
         unused += [f"{section}.{key}" for key in raw[section] if key not in mine]
         parts[section] = _validate(part, mine, section, where)
-    rooms = {section: _validate(options, raw[section], section, where) for section, options in _SECTIONS.items()}
+    rooms = {
+        section: _validate(options, raw[section], section, where)
+        for section, options in _SECTIONS.items()
+    }
     top = {key: raw[key] for key in _TOP if key in raw} | {"method": canonical(method)}
     try:
         return Experiment(**top, **rooms, **parts), unused  # type: ignore[arg-type]
@@ -184,7 +230,9 @@ def dotted(settings: Mapping[str, Any]) -> list[str]:
     """The dotted names in nested settings."""
     names: list[str] = []
     for key, value in settings.items():
-        names += [f"{key}.{inner}" for inner in dotted(value)] if isinstance(value, Mapping) else [key]
+        names += (
+            [f"{key}.{inner}" for inner in dotted(value)] if isinstance(value, Mapping) else [key]
+        )
     return names
 
 
@@ -203,7 +251,11 @@ def flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """{"data": {"noise": 0.4}} to {"data.noise": 0.4}: the inverse of `assign`."""
     found: dict[str, Any] = {}
     for key, value in nested.items():
-        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+        found |= (
+            flat(value, f"{prefix}{key}.")
+            if isinstance(value, Mapping)
+            else {f"{prefix}{key}": value}
+        )
     return found
 
 
@@ -215,7 +267,13 @@ class _Where:
 
     def __call__(self, name: str) -> str:
         came_from = self._origin.get(name, "")
-        return f"({came_from})" if came_from.startswith("--") else f"({name} {came_from})" if came_from else f"({name})"
+        return (
+            f"({came_from})"
+            if came_from.startswith("--")
+            else f"({name} {came_from})"
+            if came_from
+            else f"({name})"
+        )
 
 
 def _validate(options: type[Options], raw: dict[str, Any], section: str, where: _Where) -> Options:

@@ -1,7 +1,8 @@
 """Places where a test may make the process die or a write fail, for real.
 
-`GCFL_FAILPOINT="name:nth:action"` strikes the nth time that `name` is passed: `kill` sends SIGKILL to this process,
-and the name of an errno (`ENOSPC`, `EROFS`) raises that OSError. Unset, a failpoint costs one look-up.
+`GCFL_FAILPOINT="name:nth:action"` strikes the nth time that `name` is passed: `kill` sends SIGKILL
+to this process, and the name of an errno (`ENOSPC`, `EROFS`) raises that OSError. Unset, a
+failpoint costs one look-up.
 """
 
 from __future__ import annotations

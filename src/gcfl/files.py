@@ -1,4 +1,6 @@
-"""Writing that survives a kill: whole files appear at once, lines are dropped when torn, one writer per folder."""
+"""Writing that survives a kill: whole files appear at once, lines are dropped when torn, one writer
+per folder.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from gcfl.errors import RunError
 
 
 def write_atomic(path: Path, blob: bytes, failpoint: str = "write") -> None:
-    """The file holds all of `blob` or what it held before: temporary file, fsync, rename, fsync of the folder."""
+    """The file holds all of `blob` or what it held before: temporary file, fsync, rename, fsync of
+    the folder.
+    """
     temporary = path.with_name(path.name + ".tmp")
     failpoints.reach(f"{failpoint}.before")
     with open(temporary, "wb") as file:
@@ -67,7 +71,9 @@ def write_npy(path: Path, array: npt.NDArray[Any]) -> None:
 
 
 @contextmanager
-def new_npy(path: Path, shape: tuple[int, ...], dtype: type[np.generic]) -> Iterator[npt.NDArray[Any]]:
+def new_npy(
+    path: Path, shape: tuple[int, ...], dtype: type[np.generic]
+) -> Iterator[npt.NDArray[Any]]:
     """An array on disk, to be filled; the file appears when all of it is written."""
     with _appearing(path) as temporary:
         array = np.lib.format.open_memmap(temporary, mode="w+", dtype=dtype, shape=shape)
@@ -76,7 +82,9 @@ def new_npy(path: Path, shape: tuple[int, ...], dtype: type[np.generic]) -> Iter
 
 
 def open_npy(path: Path) -> npt.NDArray[Any] | None:
-    """The array in the file, mapped and not read; None where the file is missing or damaged. Writing to it changes no file."""
+    """The array in the file, mapped and not read; None where the file is missing or damaged.
+    Writing to it changes no file.
+    """
     try:
         mapped: npt.NDArray[Any] = np.load(path, mmap_mode="c", allow_pickle=False)
     except (OSError, ValueError, EOFError):
@@ -86,7 +94,9 @@ def open_npy(path: Path) -> npt.NDArray[Any] | None:
 
 @contextmanager
 def _appearing(path: Path) -> Iterator[Path]:
-    """A name of one's own to write to, which becomes `path` if all goes well and vanishes if not."""
+    """A name of one's own to write to, which becomes `path` if all goes well and vanishes
+    if not.
+    """
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
         yield temporary
@@ -96,7 +106,9 @@ def _appearing(path: Path) -> Iterator[Path]:
 
 
 def append_line(path: Path, value: Any) -> None:
-    """One JSON line, in one write; a kill in the middle tears at most this line, and `read_lines` drops it."""
+    """One JSON line, in one write; a kill in the middle tears at most this line, and `read_lines`
+    drops it.
+    """
     line = (json.dumps(value, allow_nan=False) + "\n").encode()
     with open(path, "ab") as file:
         failpoints.reach("line.before")
@@ -125,21 +137,27 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     return values
 
 
-_held: set[Path] = set()  # record locks do not exclude their own process, so it remembers what it holds
+# record locks do not exclude their own process, so it remembers what it holds
+_held: set[Path] = set()
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """One writer per folder. The lock dies with its process, and worker processes do not inherit it."""
+    """One writer per folder. The lock dies with its process, and worker processes do not inherit
+    it.
+    """
     path = (folder / ".lock").resolve()
-    if path in _held:  # before opening it: closing any descriptor of a file drops the record lock on it
+    # before opening it: closing any descriptor of a file drops the record lock on it
+    if path in _held:
         raise _in_use(folder, str(os.getpid()))
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise _in_use(folder, os.pread(descriptor, 32, 0).decode().strip() or "unknown") from None
+            raise _in_use(
+                folder, os.pread(descriptor, 32, 0).decode().strip() or "unknown"
+            ) from None
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         _held.add(path)
@@ -152,7 +170,9 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def _in_use(folder: Path, owner: str) -> RunError:
-    return RunError(f"{folder} is in use by another run (process {owner}); wait for it or choose another --out")
+    return RunError(
+        f"{folder} is in use by another run (process {owner}); wait for it or choose another --out"
+    )
 
 
 def owner(folder: Path) -> str | None:

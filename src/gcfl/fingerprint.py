@@ -1,7 +1,8 @@
-"""What tells one module from another: its layers, the code of its own classes, their plain attributes, its tensors.
+"""What tells one module from another: its layers, the code of its own classes, their plain
+attributes, its tensors.
 
-Two modules with equal weights may still compute different things (another activation, another forward), and a run must
-not be taken for another's.
+Two modules with equal weights may still compute different things (another activation, another
+forward), and a run must not be taken for another's.
 """
 
 from __future__ import annotations
@@ -23,20 +24,40 @@ def fingerprint(module: nn.Module) -> str:
     """A hash of architecture and tensors."""
     sha = hashlib.sha256(architecture(module).encode())
     try:
-        sha.update(encode({"parameters": dict(module.named_parameters()), "buffers": dict(module.named_buffers())}))
+        sha.update(
+            encode(
+                {
+                    "parameters": dict(module.named_parameters()),
+                    "buffers": dict(module.named_buffers()),
+                }
+            )
+        )
     except ValueError as error:
-        raise ModelError(f"the model's weights cannot be read ({error}); lazy layers need one call on a sample first") from None
+        raise ModelError(
+            f"the model's weights cannot be read ({error}); lazy layers need one call on a sample "
+            "first"
+        ) from None
     return sha.hexdigest()[:16]
 
 
 def architecture(module: nn.Module) -> str:
-    """A hash of the layers as torch prints them, and of the code and plain attributes of what is not torch's own."""
+    """A hash of the layers as torch prints them, and of the code and plain attributes of what is
+    not torch's own.
+    """
     sha = hashlib.sha256(repr(module).encode())
     for name, part in module.named_modules():
-        kinds = [kind for kind in type(part).__mro__ if kind.__module__.partition(".")[0] not in ("torch", "builtins")]
+        kinds = [
+            kind
+            for kind in type(part).__mro__
+            if kind.__module__.partition(".")[0] not in ("torch", "builtins")
+        ]
         if not kinds:
             continue
-        plain = {key: value for key, value in vars(part).items() if not key.startswith("_") and isinstance(value, _PLAIN)}
+        plain = {
+            key: value
+            for key, value in vars(part).items()
+            if not key.startswith("_") and isinstance(value, _PLAIN)
+        }
         plain.pop("training", None)
         sha.update(f"{name}{sorted((key, repr(value)) for key, value in plain.items())}".encode())
         for kind in kinds:
@@ -50,7 +71,13 @@ def code_of(classes: list[type]) -> str:
     sha = hashlib.sha256()
     for kind in classes:
         for base in kind.__mro__:
-            if base.__module__.partition(".")[0] not in ("gcfl", "pydantic", "builtins", "abc", "typing"):
+            if base.__module__.partition(".")[0] not in (
+                "gcfl",
+                "pydantic",
+                "builtins",
+                "abc",
+                "typing",
+            ):
                 for name, code in _functions(base):
                     sha.update(f"{base.__qualname__}.{name}{_facts(code)}".encode())
     return sha.hexdigest()[:16]
@@ -67,12 +94,16 @@ def _functions(kind: type) -> Iterator[tuple[str, CodeType]]:
 
 def _facts(code: CodeType) -> Any:
     """Instructions, names and constants, without line numbers and file names."""
-    return code.co_code, code.co_names, code.co_varnames, [_constant(value) for value in code.co_consts]
+    return (
+        code.co_code,
+        code.co_names,
+        code.co_varnames,
+        [_constant(value) for value in code.co_consts],
+    )
 
 
 def _constant(value: Any) -> Any:
     if isinstance(value, CodeType):
         return _facts(value)
-    return (
-        sorted(map(repr, value)) if isinstance(value, frozenset) else repr(value)
-    )  # a set's order changes from process to process
+    # A set's order changes from process to process.
+    return sorted(map(repr, value)) if isinstance(value, frozenset) else repr(value)

@@ -2,7 +2,8 @@
 
 logistic   one linear layer on the flattened input
 mlp        hidden layers with ReLU
-cnn        the paper's: conv 5x5x32, pool, conv 5x5x64, pool, linear 2048, ReLU, linear C; no padding
+cnn        the paper's: conv 5x5x32, pool, conv 5x5x64, pool, linear 2048, ReLU, linear C; no
+           padding
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ class ModelOptions(Options):
     last_relu: bool = True
     """cnn: ReLU before the last layer (the authors' code has none)"""
     projection: Count | None = None
-    """mlp, cnn: MOON's projection head before the last layer, two layers of which the last has this width"""
+    """mlp, cnn: MOON's projection head before the last layer, two layers of which the last has this
+    width
+    """
     head: str | None = None
     """name of the last linear layer, where it cannot be found"""
     buffers: Literal["average", "keep"] = "average"
@@ -45,7 +48,9 @@ class ModelOptions(Options):
 def logistic(shape: tuple[int, ...], classes: int, options: ModelOptions) -> nn.Module:
     """One linear layer on the flattened input."""
     if options.projection is not None:
-        raise ConfigError("model.projection has no effect with logistic: it has no layer before the last")
+        raise ConfigError(
+            "model.projection has no effect with logistic: it has no layer before the last"
+        )
     return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), classes))
 
 
@@ -60,9 +65,14 @@ def mlp(shape: tuple[int, ...], classes: int, options: ModelOptions) -> nn.Modul
 
 
 def cnn(shape: tuple[int, ...], classes: int, options: ModelOptions) -> nn.Module:
-    """The paper's network. Images under 16 pixels get padding 2, since two unpadded 5x5 convolutions leave nothing of them."""
+    """The paper's network. Images under 16 pixels get padding 2, since two unpadded 5x5
+    convolutions leave nothing of them.
+    """
     if len(shape) != 3 or min(shape[1:]) < 4:
-        raise ModelError(f"cnn needs images (channels, height, width) of at least 4 x 4 pixels, got samples of shape {shape}")
+        raise ModelError(
+            "cnn needs images (channels, height, width) of at least 4 x 4 pixels, got samples of "
+            f"shape {shape}"
+        )
     channels, *sides = shape
     padding = 0 if min(sides) >= 16 else 2
     left = [(((side + 2 * padding - 4) // 2) + 2 * padding - 4) // 2 for side in sides]
@@ -85,18 +95,33 @@ def _ending(width: int, classes: int, options: ModelOptions) -> list[nn.Module]:
     """The last layer, behind a projection head where one is asked for."""
     if options.projection is None:
         return [nn.Linear(width, classes)]
-    return [nn.Linear(width, width), nn.ReLU(), nn.Linear(width, options.projection), nn.Linear(options.projection, classes)]
+    return [
+        nn.Linear(width, width),
+        nn.ReLU(),
+        nn.Linear(width, options.projection),
+        nn.Linear(options.projection, classes),
+    ]
 
 
-MODELS: dict[str, Callable[[tuple[int, ...], int, ModelOptions], nn.Module]] = {"logistic": logistic, "mlp": mlp, "cnn": cnn}
+MODELS: dict[str, Callable[[tuple[int, ...], int, ModelOptions], nn.Module]] = {
+    "logistic": logistic,
+    "mlp": mlp,
+    "cnn": cnn,
+}
 
 
 def make(shape: tuple[int, ...], classes: int, options: ModelOptions, seed: int) -> nn.Module:
-    """The named network for samples of that shape, with torch's default initialisation from the run's seed."""
+    """The named network for samples of that shape, with torch's default initialisation from the
+    run's seed.
+    """
     if options.name not in MODELS:
-        raise ConfigError(f"model.name {options.name!r} is unknown{did_you_mean(options.name, MODELS)}")
+        raise ConfigError(
+            f"model.name {options.name!r} is unknown{did_you_mean(options.name, MODELS)}"
+        )
     try:
         with rng.isolated(seed, "init"):
             return MODELS[options.name](shape, classes, options)
     except (RuntimeError, MemoryError, OverflowError) as error:
-        raise ModelError(f"the model {options.name} cannot be built at this size ({one_line(error)[:200]})") from error
+        raise ModelError(
+            f"the model {options.name} cannot be built at this size ({one_line(error)[:200]})"
+        ) from error

@@ -1,7 +1,7 @@
 """A body/head view of any nn.Module that ends in a Linear, called as a pure function of a tree.
 
-The head is the last linear layer: its input is h(x), the features (n, d), and its output is the module's output, the
-logits (n, C). Everything that gradient matching needs lives in these two.
+The head is the last linear layer: its input is h(x), the features (n, d), and its output is the
+module's output, the logits (n, C). Everything that gradient matching needs lives in these two.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from gcfl import rng
 from gcfl.errors import ModelError, one_line
 from gcfl.types import Tree
 
-_BATCH_NUMBERS = 128 * 3 * 32 * 32  # inputs per batch without autograd: what fits the caches; 128 photos were 30% faster than 1,024
+# inputs per batch without autograd: what fits the caches; 128 photos were 30% faster than 1,024
+_BATCH_NUMBERS = 128 * 3 * 32 * 32
 _LARGEST_BATCH = 1024
 
 
@@ -34,10 +35,11 @@ class Output:
 class Network:
     """The architecture, without weights: those are passed in as a tree at every call.
 
-    A tree holds all parameters and buffers. `trained` are the parameters that take gradients (a frozen one has
-    requires_grad = False); `sent` are the tensors that an update carries: those, and the floating-point and counting
-    buffers, unless buffers are kept. classes: how many outputs there must be; None takes what the module has.
-    as_given: samples are what the module eats already, token numbers included.
+    A tree holds all parameters and buffers. `trained` are the parameters that take gradients (a
+    frozen one has requires_grad = False); `sent` are the tensors that an update carries: those, and
+    the floating-point and counting buffers, unless buffers are kept. classes: how many outputs
+    there must be; None takes what the module has. as_given: samples are what the module eats
+    already, token numbers included.
     """
 
     def __init__(
@@ -51,24 +53,48 @@ class Network:
         keep_buffers: bool = False,
         as_given: bool = False,
     ) -> None:
-        if any(isinstance(part, nn.UninitializedParameter | nn.UninitializedBuffer) for _, part in _tensors(module)):
-            raise ModelError("the model has lazy layers that have no shape yet; call it once on a sample, or give the sizes")
+        if any(
+            isinstance(part, nn.UninitializedParameter | nn.UninitializedBuffer)
+            for _, part in _tensors(module)
+        ):
+            raise ModelError(
+                "the model has lazy layers that have no shape yet; call it once on a sample, or "
+                "give the sizes"
+            )
         self.device = torch.device(device)
         self.module = module.to(self.device)
-        self.normaliser = None if normaliser is None else tuple(part.to(self.device) for part in normaliser)
+        self.normaliser = (
+            None if normaliser is None else tuple(part.to(self.device) for part in normaliser)
+        )
         self._as_given = as_given
         self._is_image = example.ndim == 4 and not as_given
         if self._is_image:
             self.module = self.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if not any(isinstance(part, nn.Linear) for part in self.module.modules()):
-            raise ModelError("the model has no Linear layer, and gradient matching needs one as its last layer")
-        self.trained = tuple(name for name, part in self.module.named_parameters() if part.requires_grad)
+            raise ModelError(
+                "the model has no Linear layer, and gradient matching needs one as its last layer"
+            )
+        self.trained = tuple(
+            name for name, part in self.module.named_parameters() if part.requires_grad
+        )
         if not self.trained:
-            raise ModelError("the model has no parameter to train: all are frozen (requires_grad is False)")
-        self._dtype = next(part.dtype for _, part in self.module.named_parameters() if part.is_floating_point())
-        moving = () if keep_buffers else tuple(name for name, part in self.module.named_buffers() if _can_average(part))
+            raise ModelError(
+                "the model has no parameter to train: all are frozen (requires_grad is False)"
+            )
+        self._dtype = next(
+            part.dtype for _, part in self.module.named_parameters() if part.is_floating_point()
+        )
+        moving = (
+            ()
+            if keep_buffers
+            else tuple(name for name, part in self.module.named_buffers() if _can_average(part))
+        )
         self.sent = (*self.trained, *moving)
-        self.batch_norms = [part for part in self.module.modules() if isinstance(part, _BatchNorm) and part.track_running_stats]
+        self.batch_norms = [
+            part
+            for part in self.module.modules()
+            if isinstance(part, _BatchNorm) and part.track_running_stats
+        ]
         self._attached: Tree | None = None
         self._slots = self._find_slots()
         self._tied = len(self._slots) > len(dict(_tensors(self.module)))
@@ -91,7 +117,9 @@ class Network:
         return {name: tensor.detach().clone() for name, tensor in _tensors(self.module)}
 
     def prepare(self, x: Tensor) -> Tensor:
-        """Raw samples to what the module eats: on the device, in its type, normalised, channels last."""
+        """Raw samples to what the module eats: on the device, in its type, normalised, channels
+        last.
+        """
         x = x.to(self.device)
         if self._as_given:
             return x.to(self._dtype) if x.is_floating_point() else x
@@ -102,7 +130,9 @@ class Network:
         return x.to(memory_format=torch.channels_last) if self._is_image else x
 
     def __call__(self, tree: Tree, x: Tensor, training: bool = False) -> Output:
-        """Prepared samples x (n, ...) to features and logits. In training mode BatchNorm updates the tree's buffers in place."""
+        """Prepared samples x (n, ...) to features and logits. In training mode BatchNorm updates
+        the tree's buffers in place.
+        """
         self._set_mode(training, single=x.shape[0] == 1)
         features: list[Tensor] = []
         hook = self.head.register_forward_pre_hook(lambda _, inputs: features.append(inputs[0]))
@@ -117,7 +147,9 @@ class Network:
 
     @contextmanager
     def attached(self, tree: Tree) -> Iterator[None]:
-        """Inside, calls with this very tree skip the swapping of tensors, which costs a small model as much as its arithmetic."""
+        """Inside, calls with this very tree skip the swapping of tensors, which costs a small model
+        as much as its arithmetic.
+        """
         before = [members[leaf] for members, leaf, _ in self._slots]
         for members, leaf, name in self._slots:
             members[leaf] = tree[name]
@@ -130,7 +162,9 @@ class Network:
                 members[leaf] = tensor
 
     def _find_slots(self) -> list[tuple[dict[str, Any], str, str]]:
-        """Every place that holds a tensor: the dictionary, the key in it, and the tensor's name in a tree (tied ones share it)."""
+        """Every place that holds a tensor: the dictionary, the key in it, and the tensor's name in
+        a tree (tied ones share it).
+        """
         names = {id(tensor): name for name, tensor in _tensors(self.module)}
         return [
             (members, leaf, names[id(tensor)])
@@ -150,14 +184,16 @@ class Network:
 
     @torch.no_grad()
     def outputs(self, tree: Tree, x: Tensor, batch: int | None = None) -> Output:
-        """Features and logits of many raw samples, in evaluation mode, in batches that fit the caches, without autograd.
+        """Features and logits of many raw samples, in evaluation mode, in batches that fit the
+        caches, without autograd.
 
         Written into place batch by batch, so that nothing is held twice.
         """
         n = x.shape[0]
         batch = batch or min(_LARGEST_BATCH, max(16, _BATCH_NUMBERS // max(1, x[0].numel())))
         batch += n % batch == 1  # no batch of one, which some layers cannot take
-        with rng.isolated(0, "outputs"):  # a module that draws even in evaluation mode repeats itself
+        # a module that draws even in evaluation mode repeats itself
+        with rng.isolated(0, "outputs"):
             first = self(tree, self.prepare(x[:batch]))
             features = first.features.new_empty((n, *first.features.shape[1:]))
             logits = first.logits.new_empty((n, *first.logits.shape[1:]))
@@ -168,13 +204,21 @@ class Network:
         return Output(features, logits)
 
     def _find_head(self, example: Tensor, classes: int | None, wanted: str | None) -> str:
-        linears = {name: part for name, part in self.module.named_modules() if isinstance(part, nn.Linear)}
+        linears = {
+            name: part for name, part in self.module.named_modules() if isinstance(part, nn.Linear)
+        }
         listed = ", ".join(repr(name) for name in linears)
         if wanted is not None and wanted not in linears:
-            raise ModelError(f"model.head {wanted!r} is not a Linear layer of the model; candidates: {listed}")
+            raise ModelError(
+                f"model.head {wanted!r} is not a Linear layer of the model; candidates: {listed}"
+            )
         results: dict[str, tuple[Tensor, int]] = {}
         hooks = [
-            part.register_forward_hook(lambda _, __, output, name=name: results.__setitem__(name, (output, output._version)))
+            part.register_forward_hook(
+                lambda _, __, output, name=name: results.__setitem__(
+                    name, (output, output._version)
+                )
+            )
             for name, part in linears.items()
         ]
         self.module.eval()
@@ -182,24 +226,35 @@ class Network:
             with torch.no_grad():
                 logits = self.module(self.prepare(example))
         except Exception as error:
-            raise ModelError(f"the model cannot take samples of shape {tuple(example.shape[1:])} ({one_line(error)})") from error
+            raise ModelError(
+                f"the model cannot take samples of shape {tuple(example.shape[1:])} "
+                f"({one_line(error)})"
+            ) from error
         finally:
             for hook in hooks:
                 hook.remove()
         if not isinstance(logits, Tensor) or logits.ndim != 2:
             raise ModelError("the model must return one tensor of logits (n, classes)")
-        ends = [name for name, (result, version) in results.items() if _same(result, logits) and version == logits._version]
+        ends = [
+            name
+            for name, (result, version) in results.items()
+            if _same(result, logits) and version == logits._version
+        ]
         if wanted is not None:
             ends = [name for name in ends if name == wanted]
         if not ends:
             raise ModelError(
                 f"the model does not end in a Linear layer: its output is not that of {wanted!r}"
                 if wanted is not None
-                else f"the model does not end in a Linear layer: its output is not that of any of {listed}; return the logits "
+                else "the model does not end in a Linear layer: its output is not that of any of "
+                f"{listed}; return the logits "
                 "of one of these as they are (no softmax after it)"
             )
         if classes is not None and logits.shape[1] != classes:
-            raise ModelError(f"the model gives {logits.shape[1]} outputs (layer {ends[-1]!r}), but the data has {classes} classes")
+            raise ModelError(
+                f"the model gives {logits.shape[1]} outputs (layer {ends[-1]!r}), but the data has "
+                f"{classes} classes"
+            )
         return ends[-1]
 
 
@@ -209,12 +264,18 @@ def _tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def _can_average(buffer: Tensor) -> bool:
-    """Statistics and counters travel; masks and tables of any other kind, and those that hold infinities, stay as they are."""
+    """Statistics and counters travel; masks and tables of any other kind, and those that hold
+    infinities, stay as they are.
+    """
     if buffer.is_floating_point():
         return bool(torch.isfinite(buffer).all())
     return buffer.dtype in (torch.int32, torch.int64)
 
 
 def _same(result: Tensor, logits: Tensor) -> bool:
-    """The layer's own output, or a view of it. (That nothing changed it in place afterwards, its version tells.)"""
-    return result is logits or (result.shape == logits.shape and result.data_ptr() == logits.data_ptr())
+    """The layer's own output, or a view of it. (That nothing changed it in place afterwards, its
+    version tells.)
+    """
+    return result is logits or (
+        result.shape == logits.shape and result.data_ptr() == logits.data_ptr()
+    )

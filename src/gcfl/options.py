@@ -1,7 +1,8 @@
-"""The base of every group of settings: frozen, strict, no unknown keys, and limits that read as sentences.
+"""The base of every group of settings: frozen, strict, no unknown keys, and limits that read as
+sentences.
 
-Each room declares its own options next to the code that uses them; `experiment` puts them together and turns what
-pydantic finds into one sentence.
+Each room declares its own options next to the code that uses them; `experiment` puts them together
+and turns what pydantic finds into one sentence.
 """
 
 from __future__ import annotations
@@ -16,10 +17,14 @@ from pydantic import AfterValidator, BaseModel, ConfigDict
 class Options(BaseModel):
     """Settings of one room."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True
+    )
 
 
-def within(low: float, high: float, *, low_open: bool = False, high_open: bool = False) -> Callable[[Any], Any]:
+def within(
+    low: float, high: float, *, low_open: bool = False, high_open: bool = False
+) -> Callable[[Any], Any]:
     """A validator for an interval; infinite ends are open by nature."""
     shown_high = "inf)" if math.isinf(high) else f"{high:.10g}{')' if high_open else ']'}"
     text = f"{'(' if low_open else '['}{low:g}, {shown_high}"
@@ -65,5 +70,7 @@ Size = Annotated[int | float, AfterValidator(_size)]
 
 
 def resolve_size(size: int | float, total: int) -> int:
-    """A whole number is a count; a number with a point is a share of `total`, rounded, at least 1."""
+    """A whole number is a count; a number with a point is a share of `total`, rounded, at
+    least 1.
+    """
     return size if isinstance(size, int) else max(1, round(size * total))

@@ -1,6 +1,7 @@
 """From an experiment to everything that a run needs, with every check made before any work starts.
 
-This is the only place that knows the truth and the method at once: it hands Skyline a federation of clean samples.
+This is the only place that knows the truth and the method at once: it hands Skyline a federation of
+clean samples.
 """
 
 from __future__ import annotations
@@ -17,7 +18,16 @@ from torch import nn
 
 from gcfl import data, models, rng
 from gcfl.data import Federation, Source
-from gcfl.engine import ClientSide, InProcess, Observer, Rounds, Transport, Vectorised, Workers, vectorised
+from gcfl.engine import (
+    ClientSide,
+    InProcess,
+    Observer,
+    Rounds,
+    Transport,
+    Vectorised,
+    Workers,
+    vectorised,
+)
 from gcfl.errors import ConfigError, ModelError, one_line
 from gcfl.experiment import Experiment
 from gcfl.fingerprint import code_of, fingerprint
@@ -31,7 +41,9 @@ ModelGiven = nn.Module | Callable[[], nn.Module]
 
 @dataclass(frozen=True)
 class Given:
-    """What came from Python instead of by name. A class or function as model is called under the run's seed."""
+    """What came from Python instead of by name. A class or function as model is called under the
+    run's seed.
+    """
 
     source: Source | None = None
     model: ModelGiven | None = None
@@ -40,14 +52,22 @@ class Given:
         if self.model is None or isinstance(self.model, nn.Module):
             return copy.deepcopy(self.model)
         if not callable(self.model):
-            raise ModelError(f"model must be a name, a torch module or a function that makes one, got {type(self.model).__name__}")
+            raise ModelError(
+                "model must be a name, a torch module or a function that makes one, got "
+                f"{type(self.model).__name__}"
+            )
         try:
             with rng.isolated(seed, "init"):
                 made = self.model()
         except TypeError as error:
-            raise ModelError(f"the class or function given as model must work without arguments ({one_line(error)})") from error
+            raise ModelError(
+                "the class or function given as model must work without arguments "
+                f"({one_line(error)})"
+            ) from error
         if not isinstance(made, nn.Module):
-            raise ModelError(f"the function given as model must return a torch module, got {type(made).__name__}")
+            raise ModelError(
+                f"the function given as model must return a torch module, got {type(made).__name__}"
+            )
         return made
 
 
@@ -73,7 +93,11 @@ class Prepared:
 
     @property
     def cohort(self) -> int:
-        return 1 if self.method.pooled else resolve_size(self.experiment.cohort, len(self.federation.clients))
+        return (
+            1
+            if self.method.pooled
+            else resolve_size(self.experiment.cohort, len(self.federation.clients))
+        )
 
     def rounds(self, transport: Transport) -> Rounds:
         return Rounds(
@@ -100,19 +124,30 @@ class Prepared:
         return Observer(self.federation.truth, self.federation.clients.source_rows)
 
 
-def prepare(experiment: Experiment, given: Given, federated: tuple[Source, Federation] | None = None) -> Prepared:
-    """Read, cut, deal, flip, build the network, and check that they fit together. federated: the first three are done."""
+def prepare(
+    experiment: Experiment, given: Given, federated: tuple[Source, Federation] | None = None
+) -> Prepared:
+    """Read, cut, deal, flip, build the network, and check that they fit together. federated: the
+    first three are done.
+    """
     _check_device(experiment.engine.device)
     source, federation = federated or federate(experiment, given)
     method = experiment.assembled()
     cohort = resolve_size(experiment.cohort, len(federation.clients))
     if cohort > len(federation.clients) and not method.pooled:
-        raise ConfigError(f"cohort is {cohort}, but there are only {len(federation.clients)} clients (data.clients)")
+        raise ConfigError(
+            f"cohort is {cohort}, but there are only {len(federation.clients)} clients "
+            "(data.clients)"
+        )
     if method.server.takes_part and method.local.stateful:
-        raise ConfigError(f"server.takes_part cannot be had with {experiment.method}: the server would need a memory of its own")
+        raise ConfigError(
+            f"server.takes_part cannot be had with {experiment.method}: the server would need a "
+            "memory of its own"
+        )
     if experiment.train.augment != "none" and source.x.ndim != 4:
         raise ConfigError(
-            f"train.augment is for images (n, channels, height, width), not for samples of shape {source.x.shape[1:]}"
+            "train.augment is for images (n, channels, height, width), not for samples of shape "
+            f"{source.x.shape[1:]}"
         )
     federation, held_out = _hold_out(experiment, federation)
     for part in method.parts.values():
@@ -122,23 +157,47 @@ def prepare(experiment: Experiment, given: Given, federated: tuple[Source, Feder
     if method.pooled:
         federation = federation.pooled()
     module = given.module(experiment.seed)
-    digests = {"data": source.digest()} if given.source else {"files": source.digest()} if source.own else {}
+    digests = (
+        {"data": source.digest()}
+        if given.source
+        else {"files": source.digest()}
+        if source.own
+        else {}
+    )
     if beside := data.side_files.digest(experiment.data):
         digests["files"] = digests.get("files", "") + beside
     if module is None:
         if experiment.model.name == "given":
-            raise ConfigError("model.name 'given' means a module from Python: pass model=... to gcfl.run")
-        module = models.make(tuple(source.x.shape[1:]), len(federation.classes), experiment.model, experiment.seed)
+            raise ConfigError(
+                "model.name 'given' means a module from Python: pass model=... to gcfl.run"
+            )
+        module = models.make(
+            tuple(source.x.shape[1:]), len(federation.classes), experiment.model, experiment.seed
+        )
     digests |= {} if given.model is None else {"model": fingerprint(module)}
-    if own_parts := [type(part) for part in method.parts.values() if type(part).__module__.partition(".")[0] != "gcfl"]:
+    if own_parts := [
+        type(part)
+        for part in method.parts.values()
+        if type(part).__module__.partition(".")[0] != "gcfl"
+    ]:
         digests["parts"] = code_of(own_parts)
     if experiment.given and experiment.given != digests:
-        changed = [name for name in ("data", "model", "parts", "files") if experiment.given.get(name) != digests.get(name)]
-        raise ConfigError(f"this run was made with other {' and '.join(changed)} than what is there now")
-    setting = setting_of(experiment, module, federation.validation.x, len(federation.classes), federation.normaliser)
+        changed = [
+            name
+            for name in ("data", "model", "parts", "files")
+            if experiment.given.get(name) != digests.get(name)
+        ]
+        raise ConfigError(
+            f"this run was made with other {' and '.join(changed)} than what is there now"
+        )
+    setting = setting_of(
+        experiment, module, federation.validation.x, len(federation.classes), federation.normaliser
+    )
     if experiment.engine.vectorised:
         _check_vectorised(experiment, setting, federation.clients.x)
-    return Prepared(_settled(experiment, source, given, digests), federation, method, setting, held_out)
+    return Prepared(
+        _settled(experiment, source, given, digests), federation, method, setting, held_out
+    )
 
 
 def setting_of(
@@ -148,9 +207,19 @@ def setting_of(
     classes: int,
     normaliser: tuple[torch.Tensor, torch.Tensor] | None,
 ) -> Setting:
-    """What server and clients share: the network around a module, the seed, the training options."""
+    """What server and clients share: the network around a module, the seed, the training
+    options.
+    """
     keep = experiment.model.buffers == "keep"
-    network = Network(module, example, classes, normaliser, experiment.model.head, experiment.engine.device, keep_buffers=keep)
+    network = Network(
+        module,
+        example,
+        classes,
+        normaliser,
+        experiment.model.head,
+        experiment.engine.device,
+        keep_buffers=keep,
+    )
     return Setting(network, experiment.seed, experiment.rounds, experiment.train)
 
 
@@ -165,7 +234,9 @@ def _check_vectorised(experiment: Experiment, setting: Setting, x: torch.Tensor)
     if experiment.train.augment != "none":
         raise ConfigError("train.augment cannot be had with engine.vectorised")
     if experiment.engine.workers > 1:
-        raise ConfigError("engine.vectorised trains all clients in one process: engine.workers must be 1")
+        raise ConfigError(
+            "engine.vectorised trains all clients in one process: engine.workers must be 1"
+        )
 
 
 def _hold_out(experiment: Experiment, federation: Federation) -> tuple[Federation, Shard | None]:
@@ -174,32 +245,51 @@ def _hold_out(experiment: Experiment, federation: Federation) -> tuple[Federatio
     if not server.hold_out:
         if server.keep == "best" or server.patience is not None:
             wish = "server.keep = 'best'" if server.keep == "best" else "server.patience"
-            raise ConfigError(f"{wish} needs server.hold_out: a share of the server's clean set to judge by")
+            raise ConfigError(
+                f"{wish} needs server.hold_out: a share of the server's clean set to judge by"
+            )
         return federation, None
     whole = federation.validation
     size = resolve_size(float(server.hold_out), len(whole))
     if size >= len(whole):
-        raise ConfigError(f"server.hold_out leaves nothing of the server's {len(whole)} clean samples")
+        raise ConfigError(
+            f"server.hold_out leaves nothing of the server's {len(whole)} clean samples"
+        )
     order = rng.stream(experiment.seed, "hold-out").permutation(len(whole))
-    held, rest = (Shard(whole.x[rows], whole.y[rows], whole.ids[rows]) for rows in (np.sort(order[:size]), np.sort(order[size:])))
+    held, rest = (
+        Shard(whole.x[rows], whole.y[rows], whole.ids[rows])
+        for rows in (np.sort(order[:size]), np.sort(order[size:]))
+    )
     normaliser = data.statistics(rest.x) if experiment.data.normalise else None
     return replace(federation, validation=rest, normaliser=normaliser), held
 
 
-def _settled(experiment: Experiment, source: Source, given: Given, digests: dict[str, str]) -> Experiment:
-    """With the digests of what was given, and with whole paths, so that a run can be resumed from any folder."""
-    paths = [name for name in ("owners", "noise_file") if getattr(experiment.data, name) is not None]
+def _settled(
+    experiment: Experiment, source: Source, given: Given, digests: dict[str, str]
+) -> Experiment:
+    """With the digests of what was given, and with whole paths, so that a run can be resumed from
+    any folder.
+    """
+    paths = [
+        name for name in ("owners", "noise_file") if getattr(experiment.data, name) is not None
+    ]
     if source.own and given.source is None and not data.on_the_hub(experiment.data.source):
         paths.append("source")
-    whole = {name: str(Path(getattr(experiment.data, name)).expanduser().absolute()) for name in paths}
-    return experiment.model_copy(update={"given": digests, "data": experiment.data.model_copy(update=whole)})
+    whole = {
+        name: str(Path(getattr(experiment.data, name)).expanduser().absolute()) for name in paths
+    }
+    return experiment.model_copy(
+        update={"given": digests, "data": experiment.data.model_copy(update=whole)}
+    )
 
 
 def _source(experiment: Experiment, given: Given) -> Source:
     if given.source is not None:
         return data.subset(given.source, experiment.data.samples, experiment.seed)
     if experiment.data.source == "arrays":
-        raise ConfigError("data.source 'arrays' means data from Python: pass data=(x, y) to gcfl.run")
+        raise ConfigError(
+            "data.source 'arrays' means data from Python: pass data=(x, y) to gcfl.run"
+        )
     return data.read(experiment.data, experiment.seed)
 
 
@@ -207,8 +297,12 @@ def _check_device(name: str) -> None:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise ConfigError(f"engine.device {name!r} is no device that torch knows; use cpu, cuda or mps") from None
+        raise ConfigError(
+            f"engine.device {name!r} is no device that torch knows; use cpu, cuda or mps"
+        ) from None
     cuda = torch.cuda.is_available() and (device.index or 0) < torch.cuda.device_count()
-    there = {"cpu": True, "cuda": cuda, "mps": torch.backends.mps.is_available()}.get(device.type, False)
+    there = {"cpu": True, "cuda": cuda, "mps": torch.backends.mps.is_available()}.get(
+        device.type, False
+    )
     if not there:
         raise ConfigError(f"engine.device {name!r} is not available on this machine")

@@ -1,9 +1,10 @@
-"""The only source of randomness: every draw is named, so its value depends on the seed and its names and on nothing else.
+"""The only source of randomness: every draw is named, so its value depends on the seed and its
+names and on nothing else.
 
-`stream` gives a numpy generator for one named purpose. `order` gives the batch orders of many clients in one
-vectorised counter-based draw, where a generator per client would cost more than the client's training.
-`isolated` fences modules that draw from torch's global generator (dropout, default initialisation), `fenced` libraries
-that draw from numpy's.
+`stream` gives a numpy generator for one named purpose. `order` gives the batch orders of many
+clients in one vectorised counter-based draw, where a generator per client would cost more than the
+client's training. `isolated` fences modules that draw from torch's global generator (dropout,
+default initialisation), `fenced` libraries that draw from numpy's.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def key(seed: int, *names: Name) -> int:
-    """A 128-bit key of the seed and the names; ("a", "bc") and ("ab", "c") differ, and so do 1 and "1"."""
+    """A 128-bit key of the seed and the names; ("a", "bc") and ("ab", "c") differ, and so do 1 and
+    "1".
+    """
     text = "\x1f".join(f"{type(name).__name__}:{name}" for name in (seed, *names))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest(), "little")
 
@@ -46,14 +49,18 @@ def stream(seed: int, *names: Name) -> np.random.Generator:
 
 
 def _mix(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """The finaliser of splitmix64: a bijection of 64-bit words whose outputs pass for independent draws."""
+    """The finaliser of splitmix64: a bijection of 64-bit words whose outputs pass for independent
+    draws.
+    """
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return words ^ (words >> np.uint64(31))
 
 
 def words(base: int, counters: npt.NDArray[np.integer], length: int) -> npt.NDArray[np.uint64]:
-    """(..., length) random 64-bit words for counters of shape (...): word k of counter c depends on (base, c, k) alone."""
+    """(..., length) random 64-bit words for counters of shape (...): word k of counter c depends on
+    (base, c, k) alone.
+    """
     with np.errstate(over="ignore"):
         row = _mix(np.asarray(counters).astype(np.uint64) * _GOLDEN + np.uint64(base & (2**64 - 1)))
         row = _mix(row ^ np.uint64((base >> 64) & (2**64 - 1)))
@@ -62,12 +69,16 @@ def words(base: int, counters: npt.NDArray[np.integer], length: int) -> npt.NDAr
 
 
 def order(base: int, counter: int, length: int) -> IntArray:
-    """A random permutation of 0 .. length - 1, the same whether it is drawn alone or with many others."""
+    """A random permutation of 0 .. length - 1, the same whether it is drawn alone or with many
+    others.
+    """
     return np.argsort(words(base, np.array(counter), length), kind="stable").astype(np.int64)
 
 
 def orders(bases: list[int], counter: int, lengths: IntArray) -> IntArray:
-    """(m, longest) for each base its `order` of that counter and length, padded with what is beyond its length."""
+    """(m, longest) for each base its `order` of that counter and length, padded with what is beyond
+    its length.
+    """
     longest = int(lengths.max())
     low = np.array([base & (2**64 - 1) for base in bases], dtype=np.uint64)
     high = np.array([base >> 64 for base in bases], dtype=np.uint64)
@@ -81,7 +92,9 @@ def orders(bases: list[int], counter: int, lengths: IntArray) -> IntArray:
 
 @contextmanager
 def isolated(seed: int, *names: Name) -> Iterator[None]:
-    """Inside, torch's global generators start from the named key; outside, they are as if nothing had been drawn."""
+    """Inside, torch's global generators start from the named key; outside, they are as if nothing
+    had been drawn.
+    """
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_available() else []
     start = key(seed, *names) & (2**63 - 1)
     with torch.random.fork_rng(devices=devices):
@@ -93,7 +106,9 @@ def isolated(seed: int, *names: Name) -> Iterator[None]:
 
 @contextmanager
 def fenced(word: int) -> Iterator[None]:
-    """Inside, numpy's global generator starts from the 32-bit word; outside, it is as if nothing had been drawn."""
+    """Inside, numpy's global generator starts from the 32-bit word; outside, it is as if nothing
+    had been drawn.
+    """
     before = np.random.get_state()  # noqa: NPY002
     np.random.seed(word)  # noqa: NPY002
     try:

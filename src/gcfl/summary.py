@@ -8,7 +8,9 @@ from typing import Any
 
 
 def total_cost(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Samples, steps, bytes and seconds over all rounds. `cpu` is select + train + aggregate: evaluation is not the method's."""
+    """Samples, steps, bytes and seconds over all rounds. `cpu` is select + train + aggregate:
+    evaluation is not the method's.
+    """
     samples: Counter[str] = Counter()
     traffic: dict[str, Counter[str]] = {"down": Counter(), "up": Counter()}
     cpu: Counter[str] = Counter()
@@ -16,7 +18,9 @@ def total_cost(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         samples.update(record["samples"])
         for direction, per_name in record["bytes"].items():
             traffic[direction].update(per_name)
-        cpu.update({kind: clocks["cpu"] for kind, clocks in record["time"].items() if "cpu" in clocks})
+        cpu.update(
+            {kind: clocks["cpu"] for kind, clocks in record["time"].items() if "cpu" in clocks}
+        )
     return {
         "samples": dict(samples),
         "steps": sum(record["steps"] for record in records),
@@ -28,12 +32,16 @@ def total_cost(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def keeps(settings: Mapping[str, Any]) -> str:
-    """last or best, by the settings of [server]; a model that is fine-tuned at the end is scored in the last round."""
+    """last or best, by the settings of [server]; a model that is fine-tuned at the end is scored in
+    the last round.
+    """
     return "last" if settings.get("fine_tune") == "end" else str(settings.get("keep", "last"))
 
 
 def kept(records: Sequence[Mapping[str, Any]], keep: str = "last") -> Mapping[str, Any]:
-    """The record of the model that the run leaves: the last one evaluated, or that with the lowest loss on what was held out."""
+    """The record of the model that the run leaves: the last one evaluated, or that with the lowest
+    loss on what was held out.
+    """
     scored = [record for record in records if record["accuracy"] is not None]
     if keep == "best":
         scored = [record for record in scored if record["validation_loss"] is not None] or scored

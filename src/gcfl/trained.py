@@ -25,7 +25,9 @@ log = logging.getLogger("gcfl")
 class TrainedModel:
     """Weights, architecture, classes and normalisation together."""
 
-    def __init__(self, network: Network, tree: Tree, classes: tuple[str | int, ...], shape: tuple[int, ...]) -> None:
+    def __init__(
+        self, network: Network, tree: Tree, classes: tuple[str | int, ...], shape: tuple[int, ...]
+    ) -> None:
         self.network = network
         self.tree = tree
         self.classes = classes
@@ -33,7 +35,9 @@ class TrainedModel:
 
     @property
     def module(self) -> nn.Module:
-        """The plain torch module with the trained weights. It expects normalised inputs; `network.prepare` makes them."""
+        """The plain torch module with the trained weights. It expects normalised inputs;
+        `network.prepare` makes them.
+        """
         module = copy.deepcopy(self.network.module)
         module.load_state_dict(self.tree, strict=False)
         return module.eval()
@@ -45,14 +49,18 @@ class TrainedModel:
         except ValueError as error:
             raise DataError(f"x is not a regular array ({error})") from None
         if array.shape[1:] != self.shape or array.ndim != len(self.shape) + 1:
-            raise DataError(f"x must be (n, {', '.join(map(str, self.shape))}), got shape {array.shape}")
+            raise DataError(
+                f"x must be (n, {', '.join(map(str, self.shape))}), got shape {array.shape}"
+            )
         if array.dtype.kind not in "fiub":
             raise DataError(f"x must hold numbers, got dtype {array.dtype}")
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise DataError("x has NaN or infinite values")
         if len(array) == 0:
             return np.empty((0, len(self.classes)), dtype=np.float32)
-        samples = torch.from_numpy(np.ascontiguousarray(array if array.dtype == np.uint8 else array.astype(np.float32)))
+        samples = torch.from_numpy(
+            np.ascontiguousarray(array if array.dtype == np.uint8 else array.astype(np.float32))
+        )
         logits = self.network.outputs(self.tree, samples).logits
         probabilities: npt.NDArray[np.float32] = torch.softmax(logits, dim=1).cpu().numpy()
         return probabilities
@@ -64,7 +72,9 @@ class TrainedModel:
 
 
 def parcel(prepared: Prepared, tree: Tree) -> tuple[Groups, dict[str, Any]]:
-    """What model.safetensors holds: weights, normalisation, and the facts needed to build the network again."""
+    """What model.safetensors holds: weights, normalisation, and the facts needed to build the
+    network again.
+    """
     normaliser = prepared.federation.normaliser
     groups: Groups = {"model": tree}
     if normaliser is not None:
@@ -79,16 +89,23 @@ def parcel(prepared: Prepared, tree: Tree) -> tuple[Groups, dict[str, Any]]:
 
 
 def unpack(groups: Groups, meta: dict[str, Any], given: ModelGiven | None) -> TrainedModel:
-    """The inverse of `parcel`. A module that came from Python has to be given again; its weights do not matter."""
+    """The inverse of `parcel`. A module that came from Python has to be given again; its weights do
+    not matter.
+    """
     options = ModelOptions(**meta["model"])
     shape, classes = tuple(meta["shape"]), tuple(meta["classes"])
     module = Given(model=given).module(seed=0)
     if module is None:
         if options.name == "given":
-            raise RunError("this run's model came from Python: pass the same class or module as gcfl.load(folder, model=...)")
+            raise RunError(
+                "this run's model came from Python: pass the same class or module as "
+                "gcfl.load(folder, model=...)"
+            )
         module = models.make(shape, len(classes), options, seed=0)
     elif architecture(module) != meta["architecture"]:
-        log.warning("the model given has other layers or other code than the one that this run trained")
+        log.warning(
+            "the model given has other layers or other code than the one that this run trained"
+        )
     normaliser = groups.get("normaliser")
     pair = (normaliser["mean"], normaliser["deviation"]) if normaliser else None
     network = Network(module, torch.zeros((2, *shape)), len(classes), pair, options.head)

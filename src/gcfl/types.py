@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-# Named tensors: a model, a part's state and a message are all this one shape, so one codec serves disk, processes and wire.
+# Named tensors: a model, a part's state and a message are all this one shape, so one codec serves
+# disk, processes and wire.
 Tree = dict[str, Tensor]
 # Trees by the name of the part that they belong to ("select", "local", "server").
 Groups = dict[str, Tree]
@@ -23,7 +24,8 @@ FloatArray = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Shard:
-    """Samples that one party may see: x (n, ...), observed labels y (n,), ids (n,) = rows of the source. No truth in it.
+    """Samples that one party may see: x (n, ...), observed labels y (n,), ids (n,) = rows of the
+    source. No truth in it.
 
     whole: how many samples a budget is a share of, where that is not n.
     """
@@ -39,7 +41,9 @@ class Shard:
 
 @dataclass(frozen=True)
 class Coreset:
-    """Positions in a client's shard (b,), in the order chosen, and their weights (b,), 0 for a point that only fills the budget."""
+    """Positions in a client's shard (b,), in the order chosen, and their weights (b,), 0 for a
+    point that only fills the budget.
+    """
 
     indices: IntArray
     weights: FloatArray
@@ -50,7 +54,9 @@ class Coreset:
 
 @dataclass(frozen=True)
 class Broadcast:
-    """What the server sends one client: the model, and what each part adds. Its presence under 'select' means: select now."""
+    """What the server sends one client: the model, and what each part adds. Its presence under
+    'select' means: select now.
+    """
 
     round: int
     model: Tree
@@ -59,7 +65,9 @@ class Broadcast:
 
 @dataclass(frozen=True)
 class Update:
-    """What a client sends back: delta = local - global, what each part adds, how many samples it used, and plain numbers."""
+    """What a client sends back: delta = local - global, what each part adds, how many samples it
+    used, and plain numbers.
+    """
 
     delta: Tree
     payload: Mapping[str, Tree]
@@ -76,7 +84,9 @@ class Failure:
 
 @dataclass
 class RoundRecord:
-    """One line of rounds.jsonl. `time` is the only entry that may differ between two runs of the same seed."""
+    """One line of rounds.jsonl. `time` is the only entry that may differ between two runs of the
+    same seed.
+    """
 
     round: int
     cohort: int

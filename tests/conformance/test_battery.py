@@ -1,8 +1,9 @@
-"""One battery for every method: the catalogue's entries and all pairs of parts in `make test`, the full matrix in `make test-slow`.
+"""One battery for every method: the catalogue's entries and all pairs of parts in `make test`, the
+full matrix in `make test-slow`.
 
-Whatever a method is made of: any number of workers gives the same bits; a kill and a resume change nothing; clients may
-come late, fail, lack a class or hold one that nobody else has; what it sends and keeps survives the codec; and nobody
-looks at what is not his.
+Whatever a method is made of: any number of workers gives the same bits; a kill and a resume change
+nothing; clients may come late, fail, lack a class or hold one that nobody else has; what it sends
+and keeps survives the codec; and nobody looks at what is not his.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ def method_name(*words: str) -> str:
 
 
 def pairwise() -> list[str]:
-    """Triples such that any two parts meet in at least one of them: servers go round as selectors and local rules change."""
+    """Triples such that any two parts meet in at least one of them: servers go round as selectors
+    and local rules change.
+    """
     return [
         method_name(selector, local, SERVERS[(place + shift) % len(SERVERS)])
         for shift, selector in enumerate(SELECTORS)
@@ -49,7 +52,14 @@ def full() -> list[str]:
     return [method_name(*words) for words in itertools.product(SELECTORS, LOCALS, SERVERS)]
 
 
-ENTRIES = [*WORDS, "skyline+random", "centralised+skyline", "gcfl+finetune+warmstart", "local-only+gcfl", "centralised+gcfl"]
+ENTRIES = [
+    *WORDS,
+    "skyline+random",
+    "centralised+skyline",
+    "gcfl+finetune+warmstart",
+    "local-only+gcfl",
+    "centralised+gcfl",
+]
 IN_TEST = sorted({*ENTRIES, *pairwise()})
 REST = sorted(set(full()) - set(IN_TEST))
 # Options that change what is remembered, sent or judged, each with a method that has them.
@@ -85,7 +95,9 @@ def settings(method: str) -> dict:
 
 
 def test_pairs_are_covered():
-    met = {frozenset(pair) for name in pairwise() for pair in itertools.combinations(words_of(name), 2)}
+    met = {
+        frozenset(pair) for name in pairwise() for pair in itertools.combinations(words_of(name), 2)
+    }
     for one, other in itertools.combinations((SELECTORS, LOCALS, SERVERS), 2):
         for pair in itertools.product(one, other):
             assert frozenset(pair) in met, pair
@@ -93,7 +105,10 @@ def test_pairs_are_covered():
 
 def words_of(name: str) -> list[str]:
     words = name.split("+")
-    return [next((word for word in group if word in words), group[0]) for group in (SELECTORS, LOCALS, SERVERS)]
+    return [
+        next((word for word in group if word in words), group[0])
+        for group in (SELECTORS, LOCALS, SERVERS)
+    ]
 
 
 @every_method
@@ -126,20 +141,26 @@ def _die_in_round(number: int, call) -> None:
 
 @every_method
 def test_everything_that_travels_survives_the_codec(method, tmp_path):
-    """A transport that writes and reads every message and every memory gives the same model, and nothing else travels."""
+    """A transport that writes and reads every message and every memory gives the same model, and
+    nothing else travels.
+    """
 
     class Wire(InProcess):
         def exchange(self, broadcasts):
             through = {}
             for client, broadcast in broadcasts.items():
-                groups, _ = codec.decode(codec.encode({"model": broadcast.model, **broadcast.payload}))
+                groups, _ = codec.decode(
+                    codec.encode({"model": broadcast.model, **broadcast.payload})
+                )
                 payload = {name: groups.get(name, {}) for name in broadcast.payload}
                 through[client] = Broadcast(broadcast.round, groups["model"], payload)
             answers = super().exchange(through)
             for client, answer in answers.items():
                 groups, _ = codec.decode(codec.encode({"delta": answer.delta, **answer.payload}))
                 answers[client] = dataclasses.replace(
-                    answer, delta=groups["delta"], payload={name: groups[name] for name in answer.payload}
+                    answer,
+                    delta=groups["delta"],
+                    payload={name: groups[name] for name in answer.payload},
                 )
                 assert isinstance(answer.examples, int)
                 assert all(isinstance(value, int | float) for value in answer.metrics.values())
@@ -169,8 +190,13 @@ def test_everything_that_travels_survives_the_codec(method, tmp_path):
 
 @every_method
 def test_a_client_that_fails_and_one_that_comes_late(method, tmp_path, monkeypatch):
-    """Client 1 fails in two rounds, and client 4 is away for the first three; the rest goes on, and both come back."""
-    if not parse(method.partition("/")[0]).server.uses_clients or parse(method.partition("/")[0]).pooled:
+    """Client 1 fails in two rounds, and client 4 is away for the first three; the rest goes on, and
+    both come back.
+    """
+    if (
+        not parse(method.partition("/")[0]).server.uses_clients
+        or parse(method.partition("/")[0]).pooled
+    ):
         pytest.skip("no clients to fail")
     work, draw = ClientSide.work, Rounds.draw
 
@@ -186,7 +212,13 @@ def test_a_client_that_fails_and_one_that_comes_late(method, tmp_path, monkeypat
     monkeypatch.setattr(Rounds, "draw", late)
     result = gcfl.run(out=tmp_path, **{**settings(method), "cohort": 1.0})
     left_out = [record["left_out"] for record in result.rounds]
-    assert left_out == [{}, {"1": "ValueError: disk on fire"}, {"1": "ValueError: disk on fire"}, {}, {}]
+    assert left_out == [
+        {},
+        {"1": "ValueError: disk on fire"},
+        {"1": "ValueError: disk on fire"},
+        {},
+        {},
+    ]
     assert [record["cohort"] for record in result.rounds] == [4, 4, 4, 5, 5]
     assert result.finished
     assert draw is not Rounds.draw
@@ -214,11 +246,20 @@ def test_an_empty_class(method, tmp_path):
     if parse(method.partition("/")[0]).clean_only:
         data["noise"] = 0.1
     result = gcfl.run(
-        data=source, model="logistic", out=tmp_path, **own, **{f"data_{k}": v for k, v in {}.items()}, **_nested(data)
+        data=source,
+        model="logistic",
+        out=tmp_path,
+        **own,
+        **{f"data_{k}": v for k, v in {}.items()},
+        **_nested(data),
     )
     assert result.finished
     assert len(result.clients) == (1 if parse(method.partition("/")[0]).pooled else 3)
-    assert all(np.isfinite(record["train_loss"]) for record in result.rounds if record["train_loss"] is not None)
+    assert all(
+        np.isfinite(record["train_loss"])
+        for record in result.rounds
+        if record["train_loss"] is not None
+    )
 
 
 def _nested(data: dict) -> dict:
@@ -242,18 +283,33 @@ def test_nobody_looks_at_what_is_not_his(method, tmp_path, monkeypatch):
             guard.up = False
 
     monkeypatch.setattr(Rounds, "play", lambda self, state: raised(of_truth, play, self, state))
-    monkeypatch.setattr(ClientSide, "work", lambda self, *arguments: raised(of_server, work, self, *arguments))
+    monkeypatch.setattr(
+        ClientSide, "work", lambda self, *arguments: raised(of_server, work, self, *arguments)
+    )
     side = ClientSide(ready.setting, ready.method, ready.federation.clients)
     rounds = dataclasses.replace(ready.rounds(InProcess(side)), validation=validation)
     folder = RunFolder(tmp_path / "run")
     folder.create("", {})
     records = []
-    drive(rounds, folder, Observer(truth, ready.federation.clients.source_rows), 1, records.append, lambda _: None)
+    drive(
+        rounds,
+        folder,
+        Observer(truth, ready.federation.clients.source_rows),
+        1,
+        records.append,
+        lambda _: None,
+    )
     assert len(records) == 3
     assert not any(record.left_out for record in records), "a guard was passed inside a client"
 
 
 def test_contradictions_are_named(tmp_path):
-    for method in ("fedprox+scaffold", "fedavgm+fedadam", "gcfl+random", "server-only+gcfl", "local-only+scaffold"):
+    for method in (
+        "fedprox+scaffold",
+        "fedavgm+fedadam",
+        "gcfl+random",
+        "server-only+gcfl",
+        "local-only+scaffold",
+    ):
         with pytest.raises(ConfigError, match="contradictory"):
             run(tmp_path, method=method)

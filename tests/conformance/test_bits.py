@@ -1,8 +1,9 @@
 """The bits of short runs, recorded: a change of them is chosen, never accidental.
 
-Every entry of the catalogue, workers, a killed and resumed run, many clients at once, Flower's messages. What was recorded
-stands in bits.safetensors, together with torch's version and the processor. On the same ones models and coresets must be
-equal to the bit; elsewhere models are compared to 1e-5. After a change that is meant to change them:
+Every entry of the catalogue, workers, a killed and resumed run, many clients at once, Flower's
+messages. What was recorded stands in bits.safetensors, together with torch's version and the
+processor. On the same ones models and coresets must be equal to the bit; elsewhere models are
+compared to 1e-5. After a change that is meant to change them:
 
     python tests/conformance/test_bits.py
 """
@@ -24,31 +25,72 @@ from safetensors import safe_open
 
 FILE = Path(__file__).with_name("bits.safetensors")
 SMALL = {
-    "data": {"source": "digits", "samples": 200, "clients": 5, "noise": 0.4, "validation": 60, "test": 30},
+    "data": {
+        "source": "digits",
+        "samples": 200,
+        "clients": 5,
+        "noise": 0.4,
+        "validation": 60,
+        "test": 30,
+    },
     "model": {"name": "mlp", "hidden": [8]},
     "rounds": 5,
     "cohort": 3,
     "train": {"lr": 0.05},
     "coreset": {"every": 2, "budget": 0.2, "allow_single": True},
 }
-CATALOGUE = (
-    "gcfl fedavg fedprox scaffold moon fedavgm fedadam random facility crust craig glister gradmatch small-loss agreement "
-    "skyline server-only local-only centralised fedavg+finetune fedavg+warmstart scaffold+gcfl moon+random fedadam+scaffold+gcfl"
-).split()
+CATALOGUE = [
+    "gcfl",
+    "fedavg",
+    "fedprox",
+    "scaffold",
+    "moon",
+    "fedavgm",
+    "fedadam",
+    "random",
+    "facility",
+    "crust",
+    "craig",
+    "glister",
+    "gradmatch",
+    "small-loss",
+    "agreement",
+    "skyline",
+    "server-only",
+    "local-only",
+    "centralised",
+    "fedavg+finetune",
+    "fedavg+warmstart",
+    "scaffold+gcfl",
+    "moon+random",
+    "fedadam+scaffold+gcfl",
+]
 RUNS: dict[str, dict] = {name: {"method": name} for name in CATALOGUE} | {
     "gcfl, two workers": {"method": "gcfl", "engine": {"workers": 2}},
     "scaffold+gcfl, killed": {"method": "scaffold+gcfl", "engine": {"checkpoint_every": 2}},
     "gcfl, vectorised": {"method": "gcfl", "engine": {"vectorised": True}},
     "scaffold+gcfl, vectorised": {"method": "scaffold+gcfl", "engine": {"vectorised": True}},
     "scaffold+gcfl, grid": {"method": "scaffold+gcfl"},
-    "gcfl, distance, weighted": {"method": "gcfl", "coreset": {"score": "distance", "weighted": True}},
+    "gcfl, distance, weighted": {
+        "method": "gcfl",
+        "coreset": {"score": "distance", "weighted": True},
+    },
     "gcfl, whole, nearest": {"method": "gcfl", "coreset": {"variant": "whole", "score": "nearest"}},
     "gcfl, free weights, equal": {
         "method": "gcfl",
-        "coreset": {"nonnegative": False, "split": "equal", "points_per_step": 2, "schedule": "paper", "every": 3},
+        "coreset": {
+            "nonnegative": False,
+            "split": "equal",
+            "points_per_step": 2,
+            "schedule": "paper",
+            "every": 3,
+        },
     },
     "gcfl, judged": {"method": "gcfl", "server": {"hold_out": 0.3, "keep": "best", "patience": 2}},
-    "fedavg, takes part": {"method": "fedavg", "server": {"takes_part": True, "weighting": "examples", "warm_start": 1}},
+    "fedavg, takes part": {
+        "method": "fedavg",
+        "server": {"takes_part": True, "weighting": "examples", "warm_start": 1},
+    },
     "fedavg, tuned": {"method": "fedavg", "server": {"fine_tune": "each"}},
     "moon, projection": {"method": "moon", "model": {"projection": 5}},
     "scaffold, steps": {"method": "scaffold", "train": {"steps": 3, "clip": 1.0, "loss": "gce"}},
@@ -64,7 +106,9 @@ LARGE = 20_000  # numbers of a tensor above which a digest of it is stored, and 
 
 
 def settings(name: str) -> dict:
-    merged = {key: dict(value) if isinstance(value, dict) else value for key, value in SMALL.items()}
+    merged = {
+        key: dict(value) if isinstance(value, dict) else value for key, value in SMALL.items()
+    }
     for key, value in RUNS[name].items():
         merged[key] = {**merged.get(key, {}), **value} if isinstance(value, dict) else value
     return merged
@@ -132,13 +176,21 @@ def digest(found: dict[str, np.ndarray]) -> str:
 def machine() -> dict[str, str]:
     information = Path("/proc/cpuinfo")
     lines = information.read_text().splitlines() if information.exists() else []
-    name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
-    return {"torch": torch.__version__, "capability": torch.backends.cpu.get_cpu_capability(), "processor": name}
+    name = next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")),
+        "unknown",
+    )
+    return {
+        "torch": torch.__version__,
+        "capability": torch.backends.cpu.get_cpu_capability(),
+        "processor": name,
+    }
 
 
 def recorded() -> tuple[dict, dict[str, np.ndarray]]:
     with safe_open(FILE, "numpy") as file:
-        return json.loads(file.metadata()["facts"]), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        return json.loads(file.metadata()["facts"]), arrays
 
 
 def record() -> None:
@@ -148,7 +200,11 @@ def record() -> None:
         with tempfile.TemporaryDirectory() as out:
             found = result(name, Path(out))
         digests[name] = digest(found)
-        arrays |= {f"{name}/{key}": value.flatten()[:LARGE] for key, value in found.items() if key.startswith("model/")}
+        arrays |= {
+            f"{name}/{key}": value.flatten()[:LARGE]
+            for key, value in found.items()
+            if key.startswith("model/")
+        }
         print(f"{digests[name][:12]} {name}")
     facts = json.dumps({"machine": machine(), "digests": digests}, sort_keys=True)
     FILE.write_bytes(safetensors.numpy.save(arrays, metadata={"facts": facts}))
@@ -161,13 +217,17 @@ def test_bits_are_those_that_were_recorded(name, tmp_path):
         pytest.importorskip("flwr", reason="flwr is not installed: pip install 'gcfl[flower]'")
     found = result(name, tmp_path)
     if facts["machine"] == machine():
-        assert digest(found) == facts["digests"][name], "the bits of this run have changed; if that is meant, record them anew"
+        assert digest(found) == facts["digests"][name], (
+            "the bits of this run have changed; if that is meant, record them anew"
+        )
         return
     print(f"recorded on {facts['machine']}, this is {machine()}: compared to 1e-5")
     models = {key: value for key, value in found.items() if key.startswith("model/")}
     assert models
     for key, value in models.items():
-        np.testing.assert_allclose(value.flatten()[:LARGE], arrays[f"{name}/{key}"], atol=1e-5, rtol=1e-4, err_msg=key)
+        np.testing.assert_allclose(
+            value.flatten()[:LARGE], arrays[f"{name}/{key}"], atol=1e-5, rtol=1e-4, err_msg=key
+        )
 
 
 if __name__ == "__main__":

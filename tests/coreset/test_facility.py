@@ -29,7 +29,12 @@ def plain_greedy(similarity, budget):
     return np.array(chosen, dtype=np.int64)
 
 
-@given(st.integers(0, 2**32), st.integers(1, 120), st.integers(0, 130), st.sampled_from(["continuous", "ties", "equal", "zero"]))
+@given(
+    st.integers(0, 2**32),
+    st.integers(1, 120),
+    st.integers(0, 130),
+    st.sampled_from(["continuous", "ties", "equal", "zero"]),
+)
 def test_lazy_is_plain_greedy(seed, n, budget, kind):
     draw = rng.stream(seed, "facility")
     similarity = torch.from_numpy(draw.random((n, n)))
@@ -41,7 +46,8 @@ def test_lazy_is_plain_greedy(seed, n, budget, kind):
     expected = plain_greedy(similarity, budget)
     assert found.indices.tolist() == expected.tolist()
     if len(expected):
-        # Weights are cluster sizes: every point counts for the chosen one it is most similar to, the first of equals.
+        # Weights are cluster sizes: every point counts for the chosen one it is most similar to,
+        # the first of equals.
         nearest = similarity[torch.from_numpy(expected)].argmax(0)
         assert found.weights.tolist() == np.bincount(nearest, minlength=len(expected)).tolist()
     assert found.weights.sum() == (n if len(expected) else 0)
@@ -63,9 +69,15 @@ def test_the_oracles_reach_the_same_objective(seed, space):
     )
     similarity = rows(torch.arange(n))
     ours = objective(similarity, facility_location(rows, n, budget).indices)
-    function = FacilityLocationFunction(n=n, mode="dense", sijs=similarity.numpy(), separate_rep=False)
-    theirs = function.maximize(budget=budget, optimizer="LazyGreedy", verbose=False, show_progress=False)
-    assert ours == pytest.approx(objective(similarity, np.array([point for point, _ in theirs])), rel=1e-9)
+    function = FacilityLocationFunction(
+        n=n, mode="dense", sijs=similarity.numpy(), separate_rep=False
+    )
+    theirs = function.maximize(
+        budget=budget, optimizer="LazyGreedy", verbose=False, show_progress=False
+    )
+    assert ours == pytest.approx(
+        objective(similarity, np.array([point for point, _ in theirs])), rel=1e-9
+    )
     selection = FacilityLocationSelection(budget, metric="precomputed", optimizer="lazy")
     selection.fit(similarity.numpy())
     assert ours == pytest.approx(objective(similarity, np.array(selection.ranking)), rel=1e-9)
@@ -80,7 +92,9 @@ def test_rows_on_demand_choose_the_same(monkeypatch):
 
 def test_distances_are_distances():
     features = torch.from_numpy(rng.stream(2, "distance").normal(size=(30, 5)))
-    rows = negative_distance(features.square().sum(1), lambda index: features[index] @ features.T)(torch.arange(30))
+    rows = negative_distance(features.square().sum(1), lambda index: features[index] @ features.T)(
+        torch.arange(30)
+    )
     between = torch.cdist(features, features)
     assert torch.allclose(rows, rows[0, 0] - between, atol=1e-6)
     assert rows.min() >= 0

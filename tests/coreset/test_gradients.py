@@ -47,7 +47,9 @@ def close(ours, theirs):
     return float((ours - theirs).abs().max()) <= 1e-5 * float(theirs.abs().max())
 
 
-@pytest.mark.parametrize(("name", "bias"), [("cnn", True), ("logistic", True), ("logistic", False), ("mlp", True)])
+@pytest.mark.parametrize(
+    ("name", "bias"), [("cnn", True), ("logistic", True), ("logistic", False), ("mlp", True)]
+)
 def test_factors_equal_autograd(name, bias):
     network, tree, x, y, features, probabilities = case(name, bias)
     rows = autograd_rows(network, tree, x, y)

@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 from torch.nn.functional import binary_cross_entropy_with_logits, one_hot
 
 from gcfl import rng
-from gcfl.coreset import SELECTORS, CoresetSelector, Pool, label_wise_target, per_class, select, whole, whole_target
+from gcfl.coreset import (
+    SELECTORS,
+    CoresetSelector,
+    Pool,
+    label_wise_target,
+    per_class,
+    select,
+    whole,
+    whole_target,
+)
 from gcfl.coreset.representation import craig, crust
 from gcfl.coreset.simple import agreement
 from gcfl.errors import ConfigError, DataError
@@ -28,11 +37,18 @@ def samples(seed=0, n=80, d=6, classes=4, kind=torch.float64):
 
 def target_of(variant, seed=9):
     features, probabilities, labels = samples(seed)
-    return (whole_target if variant == "whole" else label_wise_target)(features, probabilities, labels)
+    return (whole_target if variant == "whole" else label_wise_target)(
+        features, probabilities, labels
+    )
 
 
 @settings(max_examples=200)
-@given(st.integers(0, 2**32), st.integers(0, 90), st.sampled_from(sorted(SELECTORS)), st.sampled_from(["label-wise", "whole"]))
+@given(
+    st.integers(0, 2**32),
+    st.integers(0, 90),
+    st.sampled_from(sorted(SELECTORS)),
+    st.sampled_from(["label-wise", "whole"]),
+)
 def test_every_selector_keeps_its_budget_and_repeats(seed, budget, name, variant):
     variant = "label-wise" if name in ("crust", "craig", "small-loss") else variant
     arguments = (*samples(seed), budget, target_of(variant))
@@ -57,7 +73,9 @@ def test_label_wise_selectors_share_the_budget_over_classes(name, split):
 def test_glister_takes_the_largest_inner_products():
     features, probabilities, labels = samples(1)
     target = target_of("whole")
-    rows = (probabilities - one_hot(labels, 4))[:, :, None] * torch.cat([features, torch.ones(80, 1)], 1)[:, None]
+    rows = (probabilities - one_hot(labels, 4))[:, :, None] * torch.cat(
+        [features, torch.ones(80, 1)], 1
+    )[:, None]
     inner = (rows * target).sum((1, 2))
     found = select("glister", features, probabilities, labels, 9, target, variant="whole")
     assert set(found.indices) == set(inner.argsort(descending=True)[:9].tolist())
@@ -66,12 +84,23 @@ def test_glister_takes_the_largest_inner_products():
 def test_gradmatch_matches_its_own_mean():
     features, probabilities, labels = samples(2)
     own = select("gradmatch", features, probabilities, labels, 12, variant="whole")
-    told = select("gcfl", features, probabilities, labels, 12, whole(features, probabilities, labels).mean(), variant="whole")
+    told = select(
+        "gcfl",
+        features,
+        probabilities,
+        labels,
+        12,
+        whole(features, probabilities, labels).mean(),
+        variant="whole",
+    )
     assert own.indices.tolist() == told.indices.tolist()
     assert np.allclose(own.weights, told.weights)
     by_class = label_wise_target(features, probabilities, labels)
     own = select("gradmatch", features, probabilities, labels, 12)
-    assert own.indices.tolist() == select("gcfl", features, probabilities, labels, 12, by_class).indices.tolist()
+    assert (
+        own.indices.tolist()
+        == select("gcfl", features, probabilities, labels, 12, by_class).indices.tolist()
+    )
 
 
 def medoid_cost(distances, chosen):
@@ -80,16 +109,21 @@ def medoid_cost(distances, chosen):
 
 @pytest.mark.parametrize(("selector", "space"), [(crust, "gradients"), (craig, "residuals")])
 def test_medoids_are_near_everything_in_their_space(selector, space):
-    """One class: greedy medoids by the definition, in the dense gradient space or in residual space."""
+    """One class: greedy medoids by the definition, in the dense gradient space or in residual
+    space.
+    """
     features, probabilities, _ = samples(4, n=60)
     labels = torch.zeros(60, dtype=torch.int64)
     residuals = probabilities - one_hot(labels, 4)
     points = residuals
     if space == "gradients":
-        points = (residuals[:, :, None] * torch.cat([features, torch.ones(60, 1)], 1)[:, None]).flatten(1)
+        points = (
+            residuals[:, :, None] * torch.cat([features, torch.ones(60, 1)], 1)[:, None]
+        ).flatten(1)
     distances = torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist")
     found = selector(Pool(features, probabilities, labels), 8, "proportional")
-    # Facility location on D - distance starts from nothing, whose distance is D = twice the largest norm.
+    # Facility location on D - distance starts from nothing, whose distance is D = twice the largest
+    # norm.
     cover = torch.full((60,), float(2 * points.norm(dim=1).max()), dtype=torch.float64)
     chosen = []
     for _ in range(8):
@@ -97,7 +131,9 @@ def test_medoids_are_near_everything_in_their_space(selector, space):
         gains[chosen] = -1
         chosen.append(int(gains.argmax()))
         cover = torch.minimum(cover, distances[chosen[-1]])
-    assert medoid_cost(distances, found.indices) == pytest.approx(medoid_cost(distances, chosen), rel=1e-6)
+    assert medoid_cost(distances, found.indices) == pytest.approx(
+        medoid_cost(distances, chosen), rel=1e-6
+    )
     assert found.weights.sum() == 60
 
 
@@ -131,7 +167,9 @@ def test_agreement_prefers_samples_that_the_model_agrees_with():
 
 @pytest.mark.parametrize("classes", [1, 3])
 def test_sigmoid_outputs_binary_and_multi_label(classes):
-    """The factors equal autograd of binary cross-entropy, and the whole variant selects with them."""
+    """The factors equal autograd of binary cross-entropy, and the whole variant selects
+    with them.
+    """
     draw = rng.stream(7, "sigmoid")
     features = torch.from_numpy(draw.normal(size=(40, 5)))
     labels = torch.from_numpy(draw.integers(0, 2, (40, classes))).double()
@@ -142,10 +180,25 @@ def test_sigmoid_outputs_binary_and_multi_label(classes):
         loss = binary_cross_entropy_with_logits(extended[j] @ weight.T, labels[j], reduction="sum")
         (expected,) = torch.autograd.grad(loss, weight)
         assert torch.allclose(gradients.rows(torch.tensor([j])).mean(), expected, atol=1e-9)
-    found = select("gcfl", features, torch.sigmoid(extended @ weight.T).detach(), labels, 10, gradients.mean(), variant="whole")
+    found = select(
+        "gcfl",
+        features,
+        torch.sigmoid(extended @ weight.T).detach(),
+        labels,
+        10,
+        gradients.mean(),
+        variant="whole",
+    )
     assert len(set(found.indices)) == 10
     with pytest.raises(ConfigError, match="variant='whole'"):
-        select("gcfl", features, torch.sigmoid(extended @ weight.T).detach(), labels, 10, gradients.mean())
+        select(
+            "gcfl",
+            features,
+            torch.sigmoid(extended @ weight.T).detach(),
+            labels,
+            10,
+            gradients.mean(),
+        )
 
 
 @pytest.mark.parametrize(
@@ -187,21 +240,32 @@ def test_bad_input_gets_a_sentence(change, message):
 def test_numpy_and_the_estimator():
     features, probabilities, labels = samples()
     target = target_of("label-wise")
-    found = select("gcfl", features.numpy(), probabilities.numpy(), labels.numpy(), 7, target.numpy())
-    fitted = CoresetSelector("gcfl", budget=7).fit(features.numpy(), labels.numpy(), probabilities.numpy(), target)
+    found = select(
+        "gcfl", features.numpy(), probabilities.numpy(), labels.numpy(), 7, target.numpy()
+    )
+    fitted = CoresetSelector("gcfl", budget=7).fit(
+        features.numpy(), labels.numpy(), probabilities.numpy(), target
+    )
     assert fitted.indices_.tolist() == found.indices.tolist()
     assert fitted.transform(features.numpy()).shape == (7, 6)
     assert CoresetSelector(budget=3).get_params()["budget"] == 3
     nearest = CoresetSelector("gcfl", budget=7, score="nearest").fit(
         features.numpy(), labels.numpy(), probabilities.numpy(), target
     )
-    assert nearest.indices_.tolist() == select("gcfl", features, probabilities, labels, 7, target, score="nearest").indices.tolist()
+    assert (
+        nearest.indices_.tolist()
+        == select(
+            "gcfl", features, probabilities, labels, 7, target, score="nearest"
+        ).indices.tolist()
+    )
 
 
 def test_the_documented_example(capsys):
     from helpers import ROOT
 
-    (block, *_) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "coresets.md").read_text(), re.S)
+    (block, *_) = re.findall(
+        r"```python\n(.*?)```", (ROOT / "docs" / "coresets.md").read_text(), re.S
+    )
     exec(block, {"__name__": "example"})  # noqa: S102
     share = float(capsys.readouterr().out.split()[-1])
     assert 0.9 < share <= 1

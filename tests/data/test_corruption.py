@@ -21,13 +21,18 @@ def own_cache(tmp_path, monkeypatch):
 
 
 def corrupt(x, rows, names, severity, seed, purpose="clients"):
-    return corruption.corrupt(x, rows, chosen(x, names), severity, seed, measure(x, np.arange(len(x))), purpose)
+    return corruption.corrupt(
+        x, rows, chosen(x, names), severity, seed, measure(x, np.arange(len(x))), purpose
+    )
 
 
 def picture(channels, side, seed=0):
     """Something smooth with an edge in it, so that no corruption leaves it as it is."""
     across, down = np.meshgrid(np.linspace(0, 1, side), np.linspace(0, 1, side))
-    planes = [100 + 80 * np.sin(5 * across + shade) * np.cos(4 * down) + 60 * (across > down) for shade in range(channels)]
+    planes = [
+        100 + 80 * np.sin(5 * across + shade) * np.cos(4 * down) + 60 * (across > down)
+        for shade in range(channels)
+    ]
     speckle = rng.stream(seed, "speckle").integers(-6, 7, (channels, side, side))
     return np.clip(np.stack(planes) + speckle, 0, 255).astype(np.uint8)
 
@@ -37,7 +42,9 @@ def test_each_of_the_nine_is_the_librarys_own_for_the_same_draw(name):
     image = picture(3, 40)
     seeded = {"seed": WORD} if name == "impulse_noise" else {}
     with rng.fenced(WORD):
-        expected = imagecorruptions.corrupt(image.transpose(1, 2, 0).copy(), 5, name, **seeded).transpose(2, 0, 1)
+        expected = imagecorruptions.corrupt(
+            image.transpose(1, 2, 0).copy(), 5, name, **seeded
+        ).transpose(2, 0, 1)
     ours = image_of(image, name, 5, WORD)
     assert np.array_equal(ours, expected)
     assert not np.array_equal(ours, image)
@@ -85,7 +92,12 @@ def test_made_once_then_read(monkeypatch):
     assert np.array_equal(corrupt(x, np.arange(6), ["fog"], 5, 0), first)
     changed = x.copy()
     changed[2, 0, 0, 0] ^= 1
-    for again in ((x, ["fog"], 4, 0), (x, ["frost"], 5, 0), (x, ["fog"], 5, 1), (changed, ["fog"], 5, 0)):
+    for again in (
+        (x, ["fog"], 4, 0),
+        (x, ["frost"], 5, 0),
+        (x, ["fog"], 5, 1),
+        (changed, ["fog"], 5, 0),
+    ):
         with pytest.raises(AssertionError, match="made again"):
             corrupt(again[0], np.arange(6), *again[1:])
 
@@ -155,7 +167,9 @@ def test_a_row_that_nothing_can_spoil_is_told():
 def test_the_clients_noise_does_not_depend_on_what_they_do_not_hold(images):
     draw = rng.stream(0, "x")
     x = draw.random((200, 1, 8, 8) if images else (200, 5)).astype(np.float32)
-    options = DataOptions(noise_kind="attribute", noise=0.5, clients=2, validation=40, test=40, test_noise=0.5)
+    options = DataOptions(
+        noise_kind="attribute", noise=0.5, clients=2, validation=40, test=40, test_noise=0.5
+    )
     first = build(arrays((x, np.arange(200) % 2)), options, 0)
     others = np.setdiff1d(np.arange(200), first.clients.ids)
     far = x.copy()
@@ -166,7 +180,12 @@ def test_the_clients_noise_does_not_depend_on_what_they_do_not_hold(images):
 
 
 @settings(max_examples=25)
-@given(st.integers(0, 2**32), st.floats(0, 0.9), st.permutations(["uniform", "pair", "attribute"]), st.integers(1, 3))
+@given(
+    st.integers(0, 2**32),
+    st.floats(0, 0.9),
+    st.permutations(["uniform", "pair", "attribute"]),
+    st.integers(1, 3),
+)
 def test_several_kinds_share_the_noise_evenly(seed, noise, order, kinds):
     names = order[:kinds]
     options = DataOptions(source="blobs", samples=300, clients=4, noise=noise, noise_kind=names)
@@ -178,7 +197,10 @@ def test_several_kinds_share_the_noise_evenly(seed, noise, order, kinds):
         assert sum(counts) == round(noise * len(shard))
         assert counts == sorted(counts, reverse=True)
         assert counts[0] - counts[-1] <= 1
-        labels, inputs = shard.y.numpy() != source.y[shard.ids], (shard.x.numpy() != source.x[shard.ids]).any(axis=1)
+        labels, inputs = (
+            shard.y.numpy() != source.y[shard.ids],
+            (shard.x.numpy() != source.x[shard.ids]).any(axis=1),
+        )
         spoiled = federation.truth.hit_by("attribute")[shard.ids]
         assert np.array_equal(inputs, spoiled)
         assert np.array_equal(labels | inputs, federation.truth.noisy[shard.ids])
@@ -199,7 +221,18 @@ def test_open_set_and_attribute_noise_together():
         assert np.array_equal(federation.truth.hit_by("open")[shard.ids], outside)
         assert int(federation.truth.hit_by("attribute")[shard.ids].sum()) == round(0.2 * len(shard))
     with pytest.raises(DataError, match="that no other noise has hit"):
-        build(source, options.model_copy(update={"noise": 0.95, "partition": "shards", "clients": 10, "classes_per_client": 1}), 0)
+        build(
+            source,
+            options.model_copy(
+                update={
+                    "noise": 0.95,
+                    "partition": "shards",
+                    "clients": 10,
+                    "classes_per_client": 1,
+                }
+            ),
+            0,
+        )
 
 
 @pytest.mark.parametrize("kind", ["uniform", "attribute", ["pair", "attribute"]])
@@ -220,11 +253,23 @@ def test_server_and_test_are_noisy_where_asked(kind):
 @pytest.mark.parametrize(
     ("options", "kind", "message"),
     [
-        ({"noise_kind": "attribute", "corruptions": ["fogg"]}, ConfigError, "'fogg', which is none for images.*fog"),
-        ({"noise_kind": "attribute", "source": "blobs", "corruptions": ["fog"]}, ConfigError, "'fog', which is none for tables"),
+        (
+            {"noise_kind": "attribute", "corruptions": ["fogg"]},
+            ConfigError,
+            "'fogg', which is none for images.*fog",
+        ),
+        (
+            {"noise_kind": "attribute", "source": "blobs", "corruptions": ["fog"]},
+            ConfigError,
+            "'fog', which is none for tables",
+        ),
         ({"corruptions": ["fog"]}, ConfigError, "no effect without"),
         ({"noise_kind": ["open", "given"]}, ConfigError, "cannot be combined"),
-        ({"noise_kind": "open", "noise": 0.2, "test_noise": 0.1}, ConfigError, "data.test_noise cannot be had"),
+        (
+            {"noise_kind": "open", "noise": 0.2, "test_noise": 0.1},
+            ConfigError,
+            "data.test_noise cannot be had",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused(options, kind, message):
@@ -240,7 +285,9 @@ def test_lists_of_kinds_are_checked(kinds):
 
 
 def test_corruptions_are_a_list():
-    with pytest.raises(ConfigError, match=r'corruptions must be a list such as \["fog", "frost"\], got \'fog\''):
+    with pytest.raises(
+        ConfigError, match=r'corruptions must be a list such as \["fog", "frost"\], got \'fog\''
+    ):
         gcfl.run("fedavg", data={"corruptions": "fog", "noise_kind": "attribute"})
 
 

@@ -40,7 +40,9 @@ def test_noise_is_exact_per_client_and_never_the_clean_label(clients, classes, r
     assert observed.min() >= 0
     assert observed.max() < classes
     for client in range(clients):
-        assert noisy[partition[client]].sum() == round(float(rates[client]) * len(partition[client]))
+        assert noisy[partition[client]].sum() == round(
+            float(rates[client]) * len(partition[client])
+        )
     again, _ = flipped(labels, partition, rates, flip, rng.stream(seed, "noise"))
     assert np.array_equal(observed, again)
 
@@ -60,16 +62,23 @@ def test_a_federation_is_cut_cleanly(seed, noise):
     options = DataOptions(clients=4, noise=noise, validation=50, test=0.1, samples=400)
     source = read(options, seed)
     federation = build(source, options, seed)
-    rows = [set(federation.test.ids), set(federation.validation.ids), set(federation.clients.source_rows.order)]
+    rows = [
+        set(federation.test.ids),
+        set(federation.validation.ids),
+        set(federation.clients.source_rows.order),
+    ]
     assert [len(part) for part in rows] == [40, 50, 310]
     assert set.union(*rows) == set(range(400))
-    # The server's set and the test set are clean; the clients' labels are clean exactly where the truth says so.
+    # The server's set and the test set are clean; the clients' labels are clean exactly where the
+    # truth says so.
     assert np.array_equal(federation.validation.y.numpy(), source.y[federation.validation.ids])
     assert np.array_equal(federation.test.y.numpy(), source.y[federation.test.ids])
     for client in range(4):
         shard = federation.clients.shard(client)
         assert np.array_equal(shard.x.numpy(), source.x[shard.ids])
-        assert np.array_equal(shard.y.numpy() != source.y[shard.ids], federation.truth.noisy[shard.ids])
+        assert np.array_equal(
+            shard.y.numpy() != source.y[shard.ids], federation.truth.noisy[shard.ids]
+        )
 
 
 def test_normalisation_comes_from_the_server_alone():
@@ -85,7 +94,9 @@ def test_normalisation_comes_from_the_server_alone():
 def test_images_are_normalised_per_channel_and_constants_survive():
     images = np.zeros((60, 3, 5, 5), dtype=np.uint8)
     images[:, 1] = np.random.default_rng(0).integers(0, 255, (60, 5, 5))
-    federation = build(arrays((images, np.arange(60) % 2)), DataOptions(clients=2, validation=20, test=10), 0)
+    federation = build(
+        arrays((images, np.arange(60) % 2)), DataOptions(clients=2, validation=20, test=10), 0
+    )
     mean, deviation = federation.normaliser
     assert mean.shape == deviation.shape == (3, 1, 1)
     assert deviation[0] == 1
@@ -100,7 +111,10 @@ def test_clean_only_keeps_just_the_clean_samples():
     federation = build(read(options, 0), options, 0)
     clean = federation.clean_only()
     assert not federation.truth.noisy[clean.clients.source_rows.order].any()
-    assert len(clean.clients.partition.order) == (~federation.truth.noisy[federation.clients.source_rows.order]).sum()
+    assert (
+        len(clean.clients.partition.order)
+        == (~federation.truth.noisy[federation.clients.source_rows.order]).sum()
+    )
 
 
 def test_blobs_are_the_papers():
@@ -120,13 +134,28 @@ def test_no_function_reads_global_random_state(tmp_path, monkeypatch):
     def poisoned(*_, **__):
         raise AssertionError("global random state was read")
 
-    everything = ("rand", "random", "permutation", "shuffle", "choice", "normal", "randint", "seed", "uniform", "standard_normal")
+    everything = (
+        "rand",
+        "random",
+        "permutation",
+        "shuffle",
+        "choice",
+        "normal",
+        "randint",
+        "seed",
+        "uniform",
+        "standard_normal",
+    )
     for name in (*everything, "get_state", "set_state"):
         monkeypatch.setattr(np.random, name, poisoned)
     for name in ("rand", "randn", "randperm", "randint"):
         monkeypatch.setattr(torch, name, poisoned)
     np.savetxt(tmp_path / "matrix.txt", np.ones((10, 10)))
-    files = {"owners": tmp_path / "owners.txt", "given": tmp_path / "seen.txt", "confusion": tmp_path / "matrix.txt"}
+    files = {
+        "owners": tmp_path / "owners.txt",
+        "given": tmp_path / "seen.txt",
+        "confusion": tmp_path / "matrix.txt",
+    }
     for name in ("digits", "blobs"):
         count = 1797 if name == "digits" else 400
         files["owners"].write_text("\n".join(f"client {row % 4}" for row in range(count)))
@@ -134,12 +163,25 @@ def test_no_function_reads_global_random_state(tmp_path, monkeypatch):
         for partition in ("dirichlet", "iid", "shards", "quantity", "groups", "given"):
             kinds = ("uniform", "pair", "open", "confusion", "given")
             for kind in (*kinds, "attribute") if name == "blobs" else kinds:
-                sizes = {"clients": 4, "noise": 0.0 if kind == "given" else 0.4, "samples": 400, "classes_per_client": 3}
+                sizes = {
+                    "clients": 4,
+                    "noise": 0.0 if kind == "given" else 0.4,
+                    "samples": 400,
+                    "classes_per_client": 3,
+                }
                 beside = {"noise_file": str(files[kind])} if kind in files else {}
                 beside |= {"owners": str(files["owners"])} if partition == "given" else {}
-                options = DataOptions(source=name, partition=partition, noise_kind=kind, **sizes, **beside)
+                options = DataOptions(
+                    source=name, partition=partition, noise_kind=kind, **sizes, **beside
+                )
                 source = read(options, 1)
-                build(dataclasses.replace(source, groups=np.array([f"g{row % 9}" for row in range(400)])), options, 1)
+                build(
+                    dataclasses.replace(
+                        source, groups=np.array([f"g{row % 9}" for row in range(400)])
+                    ),
+                    options,
+                    1,
+                )
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.int32, np.uint8, np.bool_])
@@ -153,7 +195,9 @@ def test_given_owners_and_groups(tmp_path):
     names = np.array(["north", "south", "Zürich"])[np.arange(90) // 30]
     (tmp_path / "owners.txt").write_text("\n".join(names) + "\n", encoding="utf-8")
     own = arrays((x, y))
-    options = DataOptions(partition="given", owners=str(tmp_path / "owners.txt"), validation=9, test=9, min_size=5)
+    options = DataOptions(
+        partition="given", owners=str(tmp_path / "owners.txt"), validation=9, test=9, min_size=5
+    )
     federation = build(own, options, 0)
     assert len(federation.clients) == 3
     for client, name in enumerate(["Zürich", "north", "south"]):  # sorted by name
@@ -176,7 +220,14 @@ def test_given_owners_and_groups(tmp_path):
 def test_a_table_with_a_group_column(tmp_path):
     lines = ["age,hospital,label"] + [f"{i},{'AB'[i % 2]},{i % 3}" for i in range(80)]
     (tmp_path / "t.csv").write_text("\n".join(lines))
-    options = DataOptions(source=str(tmp_path / "t.csv"), group="hospital", partition="groups", clients=2, validation=10, test=10)
+    options = DataOptions(
+        source=str(tmp_path / "t.csv"),
+        group="hospital",
+        partition="groups",
+        clients=2,
+        validation=10,
+        test=10,
+    )
     federation = build(read(options, 0), options, 0)
     assert federation.clients.shard(0).x.shape[1] == 1
     for client in range(2):
@@ -184,8 +235,9 @@ def test_a_table_with_a_group_column(tmp_path):
 
 
 def test_dirichlet_on_cifar10_has_the_skew_of_its_distribution():
-    """Ten clients, α = 0.4: the share of a client's largest class, and how far the clients' sizes differ, against a simulation
-    of the distribution itself."""
+    """Ten clients, α = 0.4: the share of a client's largest class, and how far the clients' sizes
+    differ, against a simulation of the distribution itself.
+    """
     options = DataOptions(source="cifar10", clients=10, alpha=0.4)
     if SOURCES["cifar10"].find() is None:
         pytest.skip("cifar10 is not in the data home")
@@ -200,12 +252,20 @@ def test_dirichlet_on_cifar10_has_the_skew_of_its_distribution():
     measured = []
     for seed in range(12):
         federation = build(source, options, seed)
-        table = np.array([np.bincount(source.y[federation.clients.shard(c).ids], minlength=10) for c in range(10)])
+        table = np.array(
+            [
+                np.bincount(source.y[federation.clients.shard(c).ids], minlength=10)
+                for c in range(10)
+            ]
+        )
         measured.append([largest(table), spread(table)])
     draw = np.random.default_rng(0)
     tables = [draw.dirichlet([0.4] * 10, size=10).T for _ in range(4000)]
     simulated = np.array([[largest(table), spread(table)] for table in tables])
-    assert (np.abs(np.mean(measured, axis=0) - simulated.mean(axis=0)) < 4 * simulated.std(axis=0) / np.sqrt(12)).all()
+    assert (
+        np.abs(np.mean(measured, axis=0) - simulated.mean(axis=0))
+        < 4 * simulated.std(axis=0) / np.sqrt(12)
+    ).all()
 
 
 def test_pairs_and_matrices_flip_as_they_say():
@@ -248,7 +308,9 @@ def test_open_set_federation():
     assert len(kept) == 6
     for shard in (federation.validation, federation.test):
         assert np.array_equal(kept[shard.y.numpy()], source.y[shard.ids])
-    assert len(federation.clients.ids) == len(source) - round(0.1 * len(source)) - round(0.15 * len(source))
+    assert len(federation.clients.ids) == len(source) - round(0.1 * len(source)) - round(
+        0.15 * len(source)
+    )
     for client in range(4):
         shard = federation.clients.shard(client)
         assert int(shard.y.max()) < 6
@@ -292,7 +354,9 @@ def test_settings_that_a_kind_of_noise_would_ignore_are_refused(options):
 @pytest.mark.parametrize("samples", [None, 300])
 def test_given_labels(tmp_path, samples):
     """The file is about every sample of the source, however many of them are used."""
-    options = DataOptions(samples=samples, clients=3, noise_kind="given", noise_file=str(tmp_path / "seen.txt"))
+    options = DataOptions(
+        samples=samples, clients=3, noise_kind="given", noise_file=str(tmp_path / "seen.txt")
+    )
     source, whole = read(options, 0), read(DataOptions(), 0)
     everything = (whole.y + (np.arange(1797) % 5 == 0)) % 10
     seen = everything if samples is None else everything[source.rows]
@@ -301,7 +365,9 @@ def test_given_labels(tmp_path, samples):
     for client in range(3):
         shard = federation.clients.shard(client)
         assert np.array_equal(shard.y.numpy(), seen[shard.ids])
-        assert np.array_equal(federation.truth.noisy[shard.ids], seen[shard.ids] != source.y[shard.ids])
+        assert np.array_equal(
+            federation.truth.noisy[shard.ids], seen[shard.ids] != source.y[shard.ids]
+        )
     assert federation.truth.noisy.any()
     assert np.array_equal(federation.validation.y.numpy(), source.y[federation.validation.ids])
     for text, message in {
@@ -314,10 +380,19 @@ def test_given_labels(tmp_path, samples):
             build(source, options, 0)
     with pytest.raises(DataError, match="cannot be read"):
         build(source, options.model_copy(update={"noise_file": str(tmp_path / "none")}), 0)
-    for text, message in {"1 2\n3 4": "10 x 10 numbers, got shape", "a b": "not a table of numbers"}.items():
+    for text, message in {
+        "1 2\n3 4": "10 x 10 numbers, got shape",
+        "a b": "not a table of numbers",
+    }.items():
         (tmp_path / "matrix.txt").write_text(text)
         with pytest.raises(DataError, match=message):
-            build(source, options.model_copy(update={"noise_kind": "confusion", "noise_file": str(tmp_path / "matrix.txt")}), 0)
+            build(
+                source,
+                options.model_copy(
+                    update={"noise_kind": "confusion", "noise_file": str(tmp_path / "matrix.txt")}
+                ),
+                0,
+            )
 
 
 @pytest.mark.parametrize("written", [["ash", "elm"], ["0", "1"]])
@@ -325,8 +400,12 @@ def test_given_labels_by_name_or_by_number(tmp_path, written):
     y = np.arange(80) % 2
     source = arrays((np.random.default_rng(0).normal(size=(80, 2)), np.array(["ash", "elm"])[y]))
     seen = np.where(np.arange(80) % 10 == 0, 1 - y, y)
-    (tmp_path / "seen.txt").write_text("\ufeff" + "\n".join(np.array(written)[seen]) + "\n", encoding="utf-8")
-    federation = build(source, DataOptions(clients=2, noise_kind="given", noise_file=str(tmp_path / "seen.txt")), 0)
+    (tmp_path / "seen.txt").write_text(
+        "\ufeff" + "\n".join(np.array(written)[seen]) + "\n", encoding="utf-8"
+    )
+    federation = build(
+        source, DataOptions(clients=2, noise_kind="given", noise_file=str(tmp_path / "seen.txt")), 0
+    )
     assert np.array_equal(federation.clients.y.numpy(), seen[federation.clients.ids])
 
 
@@ -369,27 +448,38 @@ def test_every_partition_keeps_the_minimum_or_says_why(seed, partition, clients,
 
 def test_clients_that_lose_all_their_samples_are_told(tmp_path, caplog):
     names = np.array([*["big"] * 60, *["large"] * 60, "tiny"])
-    source = dataclasses.replace(arrays((np.random.default_rng(0).normal(size=(121, 2)), np.arange(121) % 2)), groups=names)
+    source = dataclasses.replace(
+        arrays((np.random.default_rng(0).normal(size=(121, 2)), np.arange(121) % 2)), groups=names
+    )
     (tmp_path / "owners.txt").write_text("\n".join(names))
     options = DataOptions(partition="groups", clients=2, validation=20, test=40)
     seed = next(seed for seed in range(50) if 120 not in build(source, options, seed).clients.ids)
     caplog.clear()
     federation = build(source, options, seed)
-    assert "1 of 3 groups have no sample left beside the server's and the test set: tiny" in caplog.text
+    assert (
+        "1 of 3 groups have no sample left beside the server's and the test set: tiny"
+        in caplog.text
+    )
     assert federation.clients.names == ("big", "large")
     for client, name in enumerate(federation.clients.names):
         assert set(names[federation.clients.shard(client).ids]) == {name}
-    with pytest.raises(DataError, match=r"data\.clients is 3, but only 2 groups have samples for clients"):
+    with pytest.raises(
+        DataError, match=r"data\.clients is 3, but only 2 groups have samples for clients"
+    ):
         build(source, options.model_copy(update={"clients": 3}), seed)
     caplog.clear()
-    given = options.model_copy(update={"partition": "given", "owners": str(tmp_path / "owners.txt")})
+    given = options.model_copy(
+        update={"partition": "given", "owners": str(tmp_path / "owners.txt")}
+    )
     assert build(source, given, seed).clients.names == ("big", "large")
     assert "1 of 3 clients have no sample left" in caplog.text
 
 
 def test_clients_are_named_by_their_group_where_each_has_one():
     names = np.array([f"writer {number % 4}" for number in range(120)])
-    source = dataclasses.replace(arrays((np.random.default_rng(0).normal(size=(120, 2)), np.arange(120) % 3)), groups=names)
+    source = dataclasses.replace(
+        arrays((np.random.default_rng(0).normal(size=(120, 2)), np.arange(120) % 3)), groups=names
+    )
     options = DataOptions(partition="groups", clients=4, validation=20, test=20)
     clients = build(source, options, 0).clients
     assert sorted(clients.names) == [f"writer {number}" for number in range(4)]
@@ -401,7 +491,9 @@ def test_clients_are_named_by_their_group_where_each_has_one():
 def test_an_official_test_set_of_one_sample_is_too_small():
     x, y = np.random.default_rng(0).normal(size=(60, 2)), np.arange(60) % 2
     source = dataclasses.replace(arrays((x, y), test=(x[:1], y[:1])), validation_from_test=True)
-    with pytest.raises(DataError, match="has 1 sample, too few for the server's clean set and the test set both"):
+    with pytest.raises(
+        DataError, match="has 1 sample, too few for the server's clean set and the test set both"
+    ):
         build(source, DataOptions(clients=2), 0)
 
 

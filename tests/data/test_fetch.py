@@ -22,7 +22,9 @@ from gcfl.errors import ConfigError, DataError
 
 
 class Publisher:
-    """Files by name; how many bytes an answer may have before the connection is cut (None: all of them)."""
+    """Files by name; how many bytes an answer may have before the connection is cut (None: all of
+    them).
+    """
 
     def __init__(self):
         self.files: dict[str, bytes] = {}
@@ -39,7 +41,11 @@ class Publisher:
                     return
                 wanted = self.headers.get("Range")
                 publisher.asked.append(wanted)
-                start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted and publisher.ranges else 0
+                start = (
+                    int(wanted.removeprefix("bytes=").removesuffix("-"))
+                    if wanted and publisher.ranges
+                    else 0
+                )
                 self.send_response(206 if start else 200)
                 self.send_header("Content-Length", str(len(blob) - start))
                 self.end_headers()
@@ -58,7 +64,12 @@ class Publisher:
 
     def remote(self, name, blob, **where):
         self.files[name] = blob
-        return Remote(f"{self.address}/{name}", len(blob), hashlib.md5(blob, usedforsecurity=False).hexdigest(), **where)
+        return Remote(
+            f"{self.address}/{name}",
+            len(blob),
+            hashlib.md5(blob, usedforsecurity=False).hexdigest(),
+            **where,
+        )
 
 
 @pytest.fixture
@@ -76,7 +87,11 @@ def home(tmp_path, monkeypatch):
 
 
 def idx(array):
-    return gzip.compress(struct.pack(">HBB", 0, 8, array.ndim) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes())
+    return gzip.compress(
+        struct.pack(">HBB", 0, 8, array.ndim)
+        + struct.pack(f">{array.ndim}I", *array.shape)
+        + array.tobytes()
+    )
 
 
 @pytest.fixture
@@ -84,9 +99,13 @@ def mnist(publisher, monkeypatch):
     draw = np.random.default_rng(0)
     arrays = {}
     for part, count in (("train", 60), ("t10k", 20)):
-        arrays[f"{part}-images-idx3-ubyte.gz"] = draw.integers(0, 255, (count, 28, 28)).astype(np.uint8)
+        arrays[f"{part}-images-idx3-ubyte.gz"] = draw.integers(0, 255, (count, 28, 28)).astype(
+            np.uint8
+        )
         arrays[f"{part}-labels-idx1-ubyte.gz"] = (np.arange(count) % 10).astype(np.uint8)
-    remotes = tuple(publisher.remote(name, idx(array), folder="mnist") for name, array in arrays.items())
+    remotes = tuple(
+        publisher.remote(name, idx(array), folder="mnist") for name, array in arrays.items()
+    )
     monkeypatch.setitem(PUBLISHED, "mnist", remotes)
     return arrays
 
@@ -121,7 +140,9 @@ def test_a_cut_connection_goes_on_where_it_was_cut(mnist, publisher):
 
 def test_a_command_that_gave_up_is_continued_by_the_next(mnist, publisher, home):
     publisher.cuts = [100] * _ATTEMPTS
-    with pytest.raises(DataError, match=r"500 of [\d,]+ bytes are kept, and the same command goes on there"):
+    with pytest.raises(
+        DataError, match=r"500 of [\d,]+ bytes are kept, and the same command goes on there"
+    ):
         fetch("mnist")
     assert not (home / "mnist").exists(), "half a set must not pass for one"
     publisher.asked.clear()
@@ -162,7 +183,9 @@ def test_a_missing_file_and_a_missing_server(mnist, publisher, monkeypatch):
     del publisher.files["train-labels-idx1-ubyte.gz"]
     with pytest.raises(DataError, match="answers 404"):
         fetch("mnist")
-    monkeypatch.setitem(PUBLISHED, "mnist", (Remote("http://127.0.0.1:9/nothing.gz", 10, "0", "mnist"),))
+    monkeypatch.setitem(
+        PUBLISHED, "mnist", (Remote("http://127.0.0.1:9/nothing.gz", 10, "0", "mnist"),)
+    )
     with pytest.raises(DataError, match=r"cannot be fetched \(.*refused.*; 0 of 10 bytes"):
         fetch("mnist")
 
@@ -179,8 +202,14 @@ def flower_archive(names):
 
 
 def test_archives_are_unpacked_whole(publisher, monkeypatch, home):
-    blob = flower_archive([f"flower_photos/{kind}/{i}.jpg" for kind in ("daisy", "roses") for i in range(3)])
-    monkeypatch.setitem(PUBLISHED, "flowers", (publisher.remote("flower_photos.tgz", blob, unpacks="flower_photos"),))
+    blob = flower_archive(
+        [f"flower_photos/{kind}/{i}.jpg" for kind in ("daisy", "roses") for i in range(3)]
+    )
+    monkeypatch.setitem(
+        PUBLISHED,
+        "flowers",
+        (publisher.remote("flower_photos.tgz", blob, unpacks="flower_photos"),),
+    )
     assert fetch("flowers") == home / "flower_photos"
     source = read(DataOptions(source="flowers"), 0)
     assert source.classes == ("daisy", "roses")
@@ -189,7 +218,11 @@ def test_archives_are_unpacked_whole(publisher, monkeypatch, home):
 
 def test_an_archive_that_climbs_out_is_refused(publisher, monkeypatch, home, tmp_path):
     blob = flower_archive(["flower_photos/daisy/0.jpg", "../../../escaped.jpg"])
-    monkeypatch.setitem(PUBLISHED, "flowers", (publisher.remote("flower_photos.tgz", blob, unpacks="flower_photos"),))
+    monkeypatch.setitem(
+        PUBLISHED,
+        "flowers",
+        (publisher.remote("flower_photos.tgz", blob, unpacks="flower_photos"),),
+    )
     with pytest.raises(DataError, match="cannot be unpacked"):
         fetch("flowers")
     assert not list(tmp_path.rglob("escaped.jpg"))
@@ -243,7 +276,10 @@ def test_a_broken_set_is_replaced(mnist, home, capsys):
     fetch("mnist")
     for _ in range(2):
         (home / "mnist" / "train-images-idx3-ubyte.gz").write_bytes(b"junk")
-        with pytest.raises(DataError, match=r"cannot be unpacked.*`gcfl data fetch mnist --again` replaces what is there"):
+        with pytest.raises(
+            DataError,
+            match=r"cannot be unpacked.*`gcfl data fetch mnist --again` replaces what is there",
+        ):
             read(DataOptions(source="mnist"), 0)
         assert main(["data", "fetch", "mnist", "--again"]) == 0
         assert len(read(DataOptions(source="mnist"), 0)) == 60

@@ -26,7 +26,10 @@ def home(tmp_path, monkeypatch):
 
 def pictures(count=30, side=20, seed=0):
     draw = np.random.default_rng(seed)
-    return [Image.fromarray(draw.integers(0, 255, (side, side, 3)).astype(np.uint8)) for _ in range(count)]
+    return [
+        Image.fromarray(draw.integers(0, 255, (side, side, 3)).astype(np.uint8))
+        for _ in range(count)
+    ]
 
 
 def dataset(count=30, seed=0):
@@ -36,7 +39,11 @@ def dataset(count=30, seed=0):
         "site": [f"s{i % 4}" for i in range(count)],
     }
     features = datasets.Features(
-        {"image": datasets.Image(), "label": datasets.ClassLabel(names=NAMES), "site": datasets.Value("string")}
+        {
+            "image": datasets.Image(),
+            "label": datasets.ClassLabel(names=NAMES),
+            "site": datasets.Value("string"),
+        }
     )
     return datasets.Dataset.from_dict(columns, features=features)
 
@@ -44,7 +51,14 @@ def dataset(count=30, seed=0):
 def test_a_saved_folder_with_images(tmp_path, home):
     held = datasets.DatasetDict({"train": dataset(), "test": dataset(12, 1)})
     held.save_to_disk(tmp_path / "trees")
-    options = DataOptions(source=str(tmp_path / "trees"), image_size=16, group="site", partition="groups", clients=4, min_size=1)
+    options = DataOptions(
+        source=str(tmp_path / "trees"),
+        image_size=16,
+        group="site",
+        partition="groups",
+        clients=4,
+        min_size=1,
+    )
     source = read(options, 0)
     assert source.x.shape == (30, 3, 16, 16)
     assert source.x.dtype == np.uint8
@@ -53,7 +67,9 @@ def test_a_saved_folder_with_images(tmp_path, home):
     assert len(source.test[1]) == 12
     assert source.validation_from_test
     assert source.groups.tolist() == [f"s{i % 4}" for i in range(30)]
-    expected = np.asarray(pictures()[7].resize((16, 16), Image.Resampling.BILINEAR)).transpose(2, 0, 1)
+    expected = np.asarray(pictures()[7].resize((16, 16), Image.Resampling.BILINEAR)).transpose(
+        2, 0, 1
+    )
     assert np.array_equal(source.x[7], expected)
     assert len(list((home / "cache").glob("images-*.npy"))) == 2
     again = read(options, 0)
@@ -69,7 +85,9 @@ def test_the_object_itself_and_its_columns_of_numbers(tmp_path):
     source = gcfl.from_huggingface(held)
     assert np.array_equal(source.x, x)
     assert np.array_equal(np.array(source.classes)[source.y], y)
-    vectors = gcfl.from_huggingface(datasets.Dataset.from_dict({"embedding": x.tolist(), "species": y}), label="species")
+    vectors = gcfl.from_huggingface(
+        datasets.Dataset.from_dict({"embedding": x.tolist(), "species": y}), label="species"
+    )
     assert np.array_equal(vectors.x, x)
     result = gcfl.run("fedavg", held, "logistic", clients=2, rounds=1, out=tmp_path)
     assert len(result.rounds) == 1
@@ -95,7 +113,9 @@ def test_a_name_on_the_hub(monkeypatch, tmp_path):
         raise ConnectionError("Couldn't reach the Hub")
 
     monkeypatch.setattr(datasets, "load_dataset", refuse)
-    with pytest.raises(DataError, match=r"hf:a/b cannot be had from the Hugging Face hub: .*Couldn't reach"):
+    with pytest.raises(
+        DataError, match=r"hf:a/b cannot be had from the Hugging Face hub: .*Couldn't reach"
+    ):
         read(DataOptions(source="hf:a/b"), 0)
 
 
@@ -111,13 +131,17 @@ def test_bad_datasets_get_their_sentence(tmp_path, monkeypatch):
         gcfl.from_huggingface(datasets.Dataset.from_dict({"text": ["a", "b"], "label": [0, 1]}))
     with pytest.raises(DataError, match="several columns of images"):
         gcfl.from_huggingface(
-            datasets.concatenate_datasets([held, held.select_columns("image").rename_column("image", "second")], axis=1)
+            datasets.concatenate_datasets(
+                [held, held.select_columns("image").rename_column("image", "second")], axis=1
+            )
         )
     with pytest.raises(DataError, match="without a label"):
         gcfl.from_huggingface(held.map(lambda row: {**row, "label": -1}))
     with pytest.raises(DataError, match="streamed"):
         gcfl.from_huggingface(held.to_iterable_dataset())
-    broken = held.cast_column("image", datasets.Image(decode=False)).map(lambda _: {"image": {"bytes": b"no", "path": None}})
+    broken = held.cast_column("image", datasets.Image(decode=False)).map(
+        lambda _: {"image": {"bytes": b"no", "path": None}}
+    )
     with pytest.raises(DataError, match="row 0: the image cannot be read"):
         gcfl.from_huggingface(broken.cast_column("image", datasets.Image()))
     held.save_to_disk(tmp_path / "cut")
@@ -163,7 +187,9 @@ def test_a_torch_dataset():
 
 def test_bad_torch_datasets_get_their_sentence():
     images = pictures(4)
-    with pytest.raises(DataError, match=r"sample 3 of data is uint8 of shape \(3, 9, 9\), but the first is"):
+    with pytest.raises(
+        DataError, match=r"sample 3 of data is uint8 of shape \(3, 9, 9\), but the first is"
+    ):
         arrays(Photos([*images[:3], images[3].resize((9, 9))]))
     with pytest.raises(DataError, match="data is empty"):
         arrays(Photos([]))
@@ -181,7 +207,10 @@ def test_bad_torch_datasets_get_their_sentence():
 
     with pytest.raises(DataError, match="sample 0 of data cannot be read: OSError: no such photo"):
         arrays(Broken(images))
-    with pytest.raises(DataError, match=r"the label of sample 0 of data must be one number or name, got shape \(2,\)"):
+    with pytest.raises(
+        DataError,
+        match=r"the label of sample 0 of data must be one number or name, got shape \(2,\)",
+    ):
         arrays(torch.utils.data.TensorDataset(torch.zeros(4, 3), torch.zeros(4, 2)))
     with pytest.raises(DataError, match="sample 0 of test must be a pair"):
         arrays(Photos(images), test=torch.utils.data.TensorDataset(torch.zeros(3, 2)))
@@ -216,12 +245,29 @@ def test_palette_images_of_a_torch_dataset_are_colours():
 
 def test_settings_of_data_that_comes_from_python(tmp_path):
     x = np.random.default_rng(0).normal(size=(60, 2)).astype(np.float32)
-    held = numbers(height=x[:, 0], width=x[:, 1], species=np.arange(60) % 2, site=[f"s{i % 2}" for i in range(60)])
-    table = {"source": held, "label": "species", "group": "site", "partition": "groups", "clients": 2}
+    held = numbers(
+        height=x[:, 0],
+        width=x[:, 1],
+        species=np.arange(60) % 2,
+        site=[f"s{i % 2}" for i in range(60)],
+    )
+    table = {
+        "source": held,
+        "label": "species",
+        "group": "site",
+        "partition": "groups",
+        "clients": 2,
+    }
     result = gcfl.run("fedavg", table, "logistic", rounds=1, out=tmp_path)
     assert sorted(client["name"] for client in result.clients) == ["s0", "s1"]
     assert result.config["data"]["label"] == "species"
-    assert gcfl.run("fedavg", {"source": (x, np.arange(60) % 2), "clients": 3}, "logistic", rounds=1, out=tmp_path).finished
+    assert gcfl.run(
+        "fedavg",
+        {"source": (x, np.arange(60) % 2), "clients": 3},
+        "logistic",
+        rounds=1,
+        out=tmp_path,
+    ).finished
     with pytest.raises(ConfigError, match="image_size must be a whole number"):
         gcfl.run("fedavg", {"source": dataset(), "image_size": "16"})
     own = torch.utils.data.TensorDataset(torch.from_numpy(x), torch.arange(60) % 2)
@@ -246,7 +292,9 @@ def test_a_folder_of_npy_is_mapped_and_gives_the_same_federation(tmp_path, monke
     folder.mkdir()
     np.save(folder / "x.npy", x)
     np.save(folder / "y.npy", y)
-    options = DataOptions(source=str(folder), clients=5, noise=0.4, noise_kind=["uniform", "attribute"], min_size=5)
+    options = DataOptions(
+        source=str(folder), clients=5, noise=0.4, noise_kind=["uniform", "attribute"], min_size=5
+    )
     on_disk = read(options, 0)
     assert in_a_file(on_disk.x)
     assert in_a_file(samples._empty((40, 100), x.dtype)) == (limit == 1000)
@@ -275,26 +323,42 @@ def test_columns_and_classes_of_every_split_go_by_name():
     assert source.test[0].tolist() == [[5, 50], [6, 60]]
     assert source.test[1].tolist() == [1, 0]
     with pytest.raises(DataError, match="split test has no column 'b', which the train split has"):
-        gcfl.from_huggingface(datasets.DatasetDict({"train": train, "test": test.remove_columns("b")}))
+        gcfl.from_huggingface(
+            datasets.DatasetDict({"train": train, "test": test.remove_columns("b")})
+        )
     other = [datasets.ClassLabel(names=names) for names in (["no", "yes"], ["yes", "no"])]
-    parts = [part.cast_column("label", kind) for part, kind in zip((train, test), other, strict=True)]
-    source = gcfl.from_huggingface(datasets.DatasetDict(dict(zip(("train", "test"), parts, strict=True))))
+    parts = [
+        part.cast_column("label", kind) for part, kind in zip((train, test), other, strict=True)
+    ]
+    source = gcfl.from_huggingface(
+        datasets.DatasetDict(dict(zip(("train", "test"), parts, strict=True)))
+    )
     assert source.classes == ("no", "yes")
     assert source.test[1].tolist() == [0, 1]
 
 
 def test_a_split_without_labels_is_left_out_and_told(caplog):
-    train = numbers(a=[1, 2, 3, 4], label=[0, 1, 0, 1]).cast_column("label", datasets.ClassLabel(names=["no", "yes"]))
-    blank = numbers(a=[5, 6], label=[-1, -1]).cast_column("label", datasets.ClassLabel(names=["no", "yes"]))
+    train = numbers(a=[1, 2, 3, 4], label=[0, 1, 0, 1]).cast_column(
+        "label", datasets.ClassLabel(names=["no", "yes"])
+    )
+    blank = numbers(a=[5, 6], label=[-1, -1]).cast_column(
+        "label", datasets.ClassLabel(names=["no", "yes"])
+    )
     for test in (blank, blank.remove_columns("label")):
         caplog.clear()
-        assert gcfl.from_huggingface(datasets.DatasetDict({"train": train, "test": test})).test is None
+        assert (
+            gcfl.from_huggingface(datasets.DatasetDict({"train": train, "test": test})).test is None
+        )
         assert "the split test has no labels and is left out" in caplog.text
     with pytest.raises(DataError, match="2 samples without a label, first in row 0"):
         gcfl.from_huggingface(blank)
-    features = datasets.Features({"a": datasets.Value("int64"), "label": datasets.ClassLabel(names=["no", "yes"])})
+    features = datasets.Features(
+        {"a": datasets.Value("int64"), "label": datasets.ClassLabel(names=["no", "yes"])}
+    )
     with pytest.raises(DataError, match="1 samples without a label, first in row 1"):
-        gcfl.from_huggingface(datasets.Dataset.from_dict({"a": [1, 2], "label": [0, None]}, features=features))
+        gcfl.from_huggingface(
+            datasets.Dataset.from_dict({"a": [1, 2], "label": [0, None]}, features=features)
+        )
     with pytest.raises(DataError, match="is empty"):
         gcfl.from_huggingface(datasets.Dataset.from_dict({"a": [], "label": []}, features=features))
 

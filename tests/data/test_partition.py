@@ -7,7 +7,16 @@ from hypothesis import strategies as st
 
 from gcfl import rng
 from gcfl.apportion import largest_remainder
-from gcfl.data.partition import Partition, dirichlet, ensure_minimum, from_owners, iid, quantity, shards, whole_groups
+from gcfl.data.partition import (
+    Partition,
+    dirichlet,
+    ensure_minimum,
+    from_owners,
+    iid,
+    quantity,
+    shards,
+    whole_groups,
+)
 from gcfl.errors import DataError
 
 
@@ -47,7 +56,8 @@ def test_the_minimum_is_reached_by_taking_from_the_largest_one_by_one(problem):
     owners = dirichlet(labels, classes, clients, alpha, rng.stream(seed, "deal"))
     mended = ensure_minimum(owners, clients, minimum, rng.stream(seed, "mend"))
     sizes = np.bincount(owners, minlength=clients)
-    # The definition, slowly: while somebody lacks, the largest of the moment (lowest number first) gives one away.
+    # The definition, slowly: while somebody lacks, the largest of the moment (lowest number first)
+    # gives one away.
     missing = int(np.maximum(minimum - sizes, 0).sum())
     expected = np.maximum(sizes, minimum)
     for _ in range(missing):
@@ -65,11 +75,16 @@ def test_too_many_clients_is_an_error_not_a_loop():
 
 @given(st.integers(1, 40), st.integers(1, 500), st.integers(0, 2**32))
 def test_iid_sizes_differ_by_at_most_one(clients, n, seed):
-    sizes = np.bincount(iid(np.zeros(n, dtype=np.int64), clients, rng.stream(seed)), minlength=clients)
+    sizes = np.bincount(
+        iid(np.zeros(n, dtype=np.int64), clients, rng.stream(seed)), minlength=clients
+    )
     assert sizes.max() - sizes.min() <= 1
 
 
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=20).filter(lambda shares: sum(shares) > 1e-3), st.integers(0, 1000))
+@given(
+    st.lists(st.floats(0, 1), min_size=1, max_size=20).filter(lambda shares: sum(shares) > 1e-3),
+    st.integers(0, 1000),
+)
 def test_largest_remainder(shares, total):
     share = np.array(shares) / sum(shares)
     counts = largest_remainder(share, total)
@@ -78,10 +93,16 @@ def test_largest_remainder(shares, total):
 
 
 def test_dirichlet_follows_its_distribution():
-    """The share of one class at one client is Beta(α, (N - 1)α): mean and variance over many draws."""
+    """The share of one class at one client is Beta(α, (N - 1)α): mean and variance over
+    many draws.
+    """
     alpha, clients, n = 0.4, 10, 2000
     labels = np.zeros(n, dtype=np.int64)
-    shares = [np.bincount(dirichlet(labels, 1, clients, alpha, rng.stream(seed)), minlength=clients)[0] / n for seed in range(2000)]
+    shares = [
+        np.bincount(dirichlet(labels, 1, clients, alpha, rng.stream(seed)), minlength=clients)[0]
+        / n
+        for seed in range(2000)
+    ]
     variance = (1 / clients) * (1 - 1 / clients) / (clients * alpha + 1)
     assert abs(np.mean(shares) - 1 / clients) < 4 * np.sqrt(variance / 2000)
     assert abs(np.var(shares) / variance - 1) < 0.2
@@ -102,7 +123,12 @@ def test_shards_hold_few_classes_and_share_them_evenly(problem, per_client):
         return
     owners = shards(labels, classes, clients, per_client, rng.stream(seed))
     assert np.array_equal(owners, shards(labels, classes, clients, per_client, rng.stream(seed)))
-    held = np.array([[((owners == client) & (labels == label)).sum() for label in range(classes)] for client in range(clients)])
+    held = np.array(
+        [
+            [((owners == client) & (labels == label)).sum() for label in range(classes)]
+            for client in range(clients)
+        ]
+    )
     assert ((held > 0).sum(1) <= per_client).all()
     assert held.sum() == len(labels)
     for label in range(classes):

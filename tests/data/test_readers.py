@@ -1,4 +1,6 @@
-"""Every format, on files that the tests write, and on the real sets where they lie in the data home."""
+"""Every format, on files that the tests write, and on the real sets where they lie in the data
+home.
+"""
 
 from __future__ import annotations
 
@@ -65,14 +67,20 @@ def write_python(folder: Path, classes: int, parts) -> None:
     key = b"labels" if classes == 10 else b"fine_labels"
 
     def dump(name, x, y):
-        batch = {b"data": x.reshape(len(x), -1), key: [int(label) for label in y], b"filenames": [b"x.png"] * len(y)}
+        batch = {
+            b"data": x.reshape(len(x), -1),
+            key: [int(label) for label in y],
+            b"filenames": [b"x.png"] * len(y),
+        }
         (folder / name).write_bytes(pickle.dumps(batch, protocol=2))
 
     x, y = parts["train"]
     if classes == 100:
         dump("train", x, y)
         dump("test", *parts["test"])
-        (folder / "meta").write_bytes(pickle.dumps({b"fine_label_names": [f"n{i}".encode() for i in range(100)]}, protocol=2))
+        (folder / "meta").write_bytes(
+            pickle.dumps({b"fine_label_names": [f"n{i}".encode() for i in range(100)]}, protocol=2)
+        )
         return
     for number, rows in enumerate(np.array_split(np.arange(len(y)), 5), start=1):
         dump(f"data_batch_{number}", x[rows], y[rows])
@@ -107,7 +115,9 @@ def test_a_malicious_pickle_is_refused_and_does_not_run(tmp_path):
 
     write_python(tmp_path / "c", 10, cifar_arrays(10))
     (tmp_path / "c" / "data_batch_3").write_bytes(pickle.dumps({b"data": Evil(), b"labels": []}))
-    with pytest.raises(DataError, match=r"asks for (posix|nt)\.system, which no data file needs: refused"):
+    with pytest.raises(
+        DataError, match=r"asks for (posix|nt)\.system, which no data file needs: refused"
+    ):
         source(tmp_path / "c")
     assert not (tmp_path / "owned").exists()
 
@@ -162,7 +172,10 @@ def write_idx(folder: Path, zipped: bool) -> dict[str, np.ndarray]:
     folder.mkdir(parents=True)
     arrays = {}
     for stem, n in (("train", 30), ("t10k", 12)):
-        images, labels = DRAW.integers(0, 256, (n, 28, 28)).astype(np.uint8), DRAW.integers(0, 10, n).astype(np.uint8)
+        images, labels = (
+            DRAW.integers(0, 256, (n, 28, 28)).astype(np.uint8),
+            DRAW.integers(0, 10, n).astype(np.uint8),
+        )
         arrays[stem] = (images, labels)
         for name, blob in (
             (f"{stem}-images-idx3-ubyte", struct.pack(">IIII", 2051, n, 28, 28) + images.tobytes()),
@@ -210,9 +223,15 @@ def test_leaf_keeps_its_writers(tmp_path, home):
     for part, rows in (("train", slice(0, 4)), ("test", slice(4, 6))):
         (tmp_path / part).mkdir()
         users = {
-            f"w{k}": {"x": np.round(pixels[rows][k::2] / 255, 4).tolist(), "y": [3, 7][: len(pixels[rows][k::2])]} for k in range(2)
+            f"w{k}": {
+                "x": np.round(pixels[rows][k::2] / 255, 4).tolist(),
+                "y": [3, 7][: len(pixels[rows][k::2])],
+            }
+            for k in range(2)
         }
-        (tmp_path / part / "a.json").write_text(json.dumps({"users": list(users), "user_data": users}))
+        (tmp_path / part / "a.json").write_text(
+            json.dumps({"users": list(users), "user_data": users})
+        )
     found = source(tmp_path)
     assert found.x.shape == (6, 1, 28, 28)
     assert set(found.groups) == {"w0", "w1"}
@@ -269,7 +288,10 @@ def test_leaf_is_parsed_once_and_anew_when_it_changes(tmp_path, home, monkeypatc
     ],
 )
 def test_bad_leaf(tmp_path, home, users):
-    with pytest.raises(DataError, match=r"a\.json is not LEAF json|a\.json: the samples of w1 do not fit|has no samples"):
+    with pytest.raises(
+        DataError,
+        match=r"a\.json is not LEAF json|a\.json: the samples of w1 do not fit|has no samples",
+    ):
         source(leaf(tmp_path / "l", users))
 
 
@@ -285,13 +307,19 @@ def photos(folder: Path, modes=("RGB",), n: int = 3) -> None:
             if mode == "I;16":
                 Image.fromarray(grey.astype(np.uint16) * 257).save(folder / name / f"{number}.png")
             elif mode == "CMYK":
-                Image.fromarray(np.stack([grey] * 3, 2)).convert("CMYK").save(folder / name / f"{number}.jpg", quality=95)
+                Image.fromarray(np.stack([grey] * 3, 2)).convert("CMYK").save(
+                    folder / name / f"{number}.jpg", quality=95
+                )
             elif mode == "webp":
                 Image.fromarray(np.stack([grey] * 3, 2)).save(folder / name / f"{number}.webp")
             elif mode == "RGBA":
-                Image.fromarray(np.stack([grey] * 3 + [np.full_like(grey, 255)], 2)).save(folder / name / f"{number}.png")
+                Image.fromarray(np.stack([grey] * 3 + [np.full_like(grey, 255)], 2)).save(
+                    folder / name / f"{number}.png"
+                )
             else:
-                Image.fromarray(np.stack([grey] * 3, 2)).convert(mode).save(folder / name / f"{number}.png")
+                Image.fromarray(np.stack([grey] * 3, 2)).convert(mode).save(
+                    folder / name / f"{number}.png"
+                )
 
 
 def test_image_folders_of_every_kind(tmp_path, home):
@@ -313,7 +341,9 @@ def test_images_are_decoded_once_and_anew_when_they_change(tmp_path, home, monke
     first = source(tmp_path / "p").x
     decoded = []
     decode = images._decode
-    monkeypatch.setattr(images, "_decode", lambda file, size: decoded.append(file) or decode(file, size))
+    monkeypatch.setattr(
+        images, "_decode", lambda file, size: decoded.append(file) or decode(file, size)
+    )
     assert np.array_equal(source(tmp_path / "p").x, first)
     assert decoded == []
     Image.fromarray(np.zeros((9, 9, 3), np.uint8)).save(tmp_path / "p" / "dark ones" / "0.png")
@@ -364,8 +394,13 @@ def test_classes_that_are_called_train_test_and_meta(tmp_path, home):
 def test_sixteen_bits_mean_the_same_shade_in_every_image(tmp_path, home):
     for name, shade in (("a", 200), ("b", 40_000)):
         (tmp_path / "p" / name).mkdir(parents=True)
-        Image.fromarray(np.full((8, 8), shade, dtype=np.uint16)).save(tmp_path / "p" / name / "0.png")
-    assert source(tmp_path / "p", image_size=4).x[:, 0, 0, 0].tolist() == [round(200 / 257), round(40_000 / 257)]
+        Image.fromarray(np.full((8, 8), shade, dtype=np.uint16)).save(
+            tmp_path / "p" / name / "0.png"
+        )
+    assert source(tmp_path / "p", image_size=4).x[:, 0, 0, 0].tolist() == [
+        round(200 / 257),
+        round(40_000 / 257),
+    ]
 
 
 def test_a_monstrous_image_gets_its_sentence(tmp_path, home, monkeypatch):
@@ -379,7 +414,9 @@ def test_a_monstrous_image_gets_its_sentence(tmp_path, home, monkeypatch):
 
 
 def write_csv(path: Path, rows: int = 80) -> None:
-    lines = ["height,weight,label"] + [f"{i % 7},{i * 0.5},{'yes' if i % 2 else 'no'}" for i in range(rows)]
+    lines = ["height,weight,label"] + [
+        f"{i % 7},{i * 0.5},{'yes' if i % 2 else 'no'}" for i in range(rows)
+    ]
     path.write_text("\n".join(lines) + "\n")
 
 
@@ -442,7 +479,9 @@ def test_missing_labels_of_parquet_are_told(tmp_path):
     import pyarrow.parquet
 
     for labels in (["x", None, "y"], [1, None, 2]):
-        pyarrow.parquet.write_table(pyarrow.table({"a": [1.0, 2.0, 3.0], "label": labels}), tmp_path / "t.parquet")
+        pyarrow.parquet.write_table(
+            pyarrow.table({"a": [1.0, 2.0, 3.0], "label": labels}), tmp_path / "t.parquet"
+        )
         with pytest.raises(DataError, match="1 missing values, first in row 3"):
             source(tmp_path / "t.parquet")
 
@@ -502,14 +541,18 @@ def test_names_of_the_hub_are_recognised():
 
 def test_a_path_from_python(tmp_path):
     write_csv(tmp_path / "t.csv")
-    assert gcfl.run("fedavg", tmp_path / "t.csv", "logistic", clients=2, rounds=1, out=tmp_path / "runs").finished
+    assert gcfl.run(
+        "fedavg", tmp_path / "t.csv", "logistic", clients=2, rounds=1, out=tmp_path / "runs"
+    ).finished
 
 
 def test_a_class_with_one_sample_is_told(tmp_path, caplog):
     write_csv(tmp_path / "t.csv")
     (tmp_path / "t.csv").write_text((tmp_path / "t.csv").read_text() + "1,2,perhaps\n")
     assert source(tmp_path / "t.csv").classes == ("no", "perhaps", "yes")
-    assert "t has a single sample of class perhaps: it cannot be learnt and tested both" in caplog.text
+    assert (
+        "t has a single sample of class perhaps: it cannot be learnt and tested both" in caplog.text
+    )
 
 
 # ---- as a user
@@ -522,7 +565,10 @@ def test_own_files_in_one_command(tmp_path, home, monkeypatch):
     photos(tmp_path / "photos", n=40)
     write_csv(tmp_path / "patients.csv")
     common = ["--rounds", "2", "--clients", "3", "--data.validation", "20", "--quiet"]
-    assert cli.main(["run", "--data", "photos", "--model", "cnn", "--data.image_size", "16", *common]) == 0
+    assert (
+        cli.main(["run", "--data", "photos", "--model", "cnn", "--data.image_size", "16", *common])
+        == 0
+    )
     assert cli.main(["run", "--data", "patients.csv", "--model", "logistic", *common]) == 0
     names = sorted(path.name for path in (tmp_path / "runs").iterdir())
     assert names[0].startswith("patients.csv-logistic-gcfl-seed0-")
@@ -541,23 +587,40 @@ def test_own_files_in_one_command(tmp_path, home, monkeypatch):
     with pytest.raises(gcfl.GcflError, match="made with other files than what is there now"):
         gcfl.resume(tmp_path / "runs" / names[0])
     (tmp_path / "patients.csv").write_text(text)
-    # What is in the file counts: the same table elsewhere is the same run, a changed one is another, and resuming notices.
+    # What is in the file counts: the same table elsewhere is the same run, a changed one is
+    # another, and resuming notices.
     (tmp_path / "moved").mkdir()
     (tmp_path / "moved" / "patients.csv").write_text((tmp_path / "patients.csv").read_text())
     monkeypatch.chdir(tmp_path / "moved")
     assert (
-        gcfl.run(data="patients.csv", model="logistic", rounds=2, clients=3, validation=20, out=tmp_path / "runs").folder.name
+        gcfl.run(
+            data="patients.csv",
+            model="logistic",
+            rounds=2,
+            clients=3,
+            validation=20,
+            out=tmp_path / "runs",
+        ).folder.name
         == names[0]
     )
     write_csv(tmp_path / "moved" / "patients.csv", 90)
     assert (
-        gcfl.run(data="patients.csv", model="logistic", rounds=2, clients=3, validation=20, out=tmp_path / "runs").folder.name
+        gcfl.run(
+            data="patients.csv",
+            model="logistic",
+            rounds=2,
+            clients=3,
+            validation=20,
+            out=tmp_path / "runs",
+        ).folder.name
         != names[0]
     )
 
 
 def test_a_missing_set_says_where_it_belongs(home):
-    with pytest.raises(DataError, match=r"none of cifar-10-batches-bin, .* lies in .*GCFL_DATA_HOME"):
+    with pytest.raises(
+        DataError, match=r"none of cifar-10-batches-bin, .* lies in .*GCFL_DATA_HOME"
+    ):
         source("cifar10")
 
 
@@ -578,7 +641,11 @@ CHECKSUMS = {
 }  # not flowers: Pillow's resizing may change by a bit from version to version
 
 
-TEST_CHECKSUMS = {"cifar10": "2c33b053d1cd726a", "cifar100": "f5cd69500b4aa53a", "mnist": "a0863a96c44e5666"}
+TEST_CHECKSUMS = {
+    "cifar10": "2c33b053d1cd726a",
+    "cifar100": "f5cd69500b4aa53a",
+    "mnist": "a0863a96c44e5666",
+}
 
 
 @pytest.mark.parametrize("name", REAL)
@@ -605,7 +672,10 @@ def test_the_real_sets(name):
         x, y = found.test
         assert hashlib.sha256(x.tobytes() + y.tobytes()).hexdigest()[:16] == TEST_CHECKSUMS[name]
     if name in CHECKSUMS:
-        assert hashlib.sha256(found.x.tobytes() + found.y.tobytes()).hexdigest()[:16] == CHECKSUMS[name]
+        assert (
+            hashlib.sha256(found.x.tobytes() + found.y.tobytes()).hexdigest()[:16]
+            == CHECKSUMS[name]
+        )
 
 
 @pytest.mark.parametrize("classes", [10, 100])
@@ -620,7 +690,9 @@ def test_the_real_cifar_in_its_other_format(tmp_path, classes):
         again = source(tmp_path / write.__name__)
         assert np.array_equal(again.x, found.x)
         assert np.array_equal(again.y, found.y)
-        assert all(np.array_equal(one, other) for one, other in zip(again.test, found.test, strict=True))
+        assert all(
+            np.array_equal(one, other) for one, other in zip(again.test, found.test, strict=True)
+        )
         shutil.rmtree(tmp_path / write.__name__)
 
 

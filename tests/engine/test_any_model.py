@@ -13,12 +13,16 @@ from helpers import tiny
 
 
 def run(tmp_path, model, **changes):
-    settings = {key: value for key, value in tiny(**{"rounds": 2, **changes}).items() if key != "model"}
+    settings = {
+        key: value for key, value in tiny(**{"rounds": 2, **changes}).items() if key != "model"
+    }
     return gcfl.run(model=model, out=tmp_path, **settings)
 
 
 class Odd(nn.Module):
-    """A frozen layer, an unused one, a mask, a table with infinities, a tied weight, no bias in the head."""
+    """A frozen layer, an unused one, a mask, a table with infinities, a tied weight, no bias in the
+    head.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,7 +44,13 @@ class Odd(nn.Module):
 @pytest.mark.parametrize("method", ["fedavg", "gcfl", "server-only"])
 @pytest.mark.parametrize("workers", [1, 2])
 def test_an_odd_model(tmp_path, method, workers):
-    result = run(tmp_path / str(workers), Odd, method=method, engine={"workers": workers}, train={"epochs": 2})
+    result = run(
+        tmp_path / str(workers),
+        Odd,
+        method=method,
+        engine={"workers": workers},
+        train={"epochs": 2},
+    )
     assert all(not record["left_out"] for record in result.rounds)
     from gcfl import rng
 
@@ -59,7 +69,13 @@ def test_training_a_tied_model_is_training_it_by_hand(tmp_path):
     settings = {
         "clients": 1,
         "rounds": 1,
-        "train": {"batch": 1000, "momentum": 0.0, "weight_decay": 0.0, "schedule": "constant", "lr": 0.5},
+        "train": {
+            "batch": 1000,
+            "momentum": 0.0,
+            "weight_decay": 0.0,
+            "schedule": "constant",
+            "lr": 0.5,
+        },
     }
     data = {"source": "digits", "samples": 200, "validation": 50, "test": 50}
     result = gcfl.run(method="fedavg", data=data, model=Odd, out=tmp_path, **settings)
@@ -67,14 +83,19 @@ def test_training_a_tied_model_is_training_it_by_hand(tmp_path):
     from gcfl.prepare import Given, prepare
 
     ready = prepare(
-        config.build({"method": "fedavg", "data": {**data, "clients": 1}, "model": {"name": "given"}})[0], Given(model=Odd)
+        config.build(
+            {"method": "fedavg", "data": {**data, "clients": 1}, "model": {"name": "given"}}
+        )[0],
+        Given(model=Odd),
     )
     shard = ready.federation.clients.shard(0)
     module = ready.setting.network.module.train()
     mean, deviation = ready.federation.normaliser
     loss = nn.functional.cross_entropy(module((shard.x.float() - mean) / deviation), shard.y)
     (gradient,) = torch.autograd.grad(loss, [module.one.weight])
-    assert torch.allclose(result.model.tree["one.weight"], module.one.weight - 0.5 * gradient, atol=1e-6)
+    assert torch.allclose(
+        result.model.tree["one.weight"], module.one.weight - 0.5 * gradient, atol=1e-6
+    )
 
 
 def net(activation):
@@ -109,9 +130,13 @@ def test_models_with_another_forward_are_other_runs(tmp_path):
 
 def test_own_labels_that_may_be_wrong_are_not_called_clean(tmp_path):
     x, y = torch.randn(100, 5), torch.arange(100) % 2
-    result = gcfl.run(data=(x, y), model="logistic", clients=3, rounds=1, validation=30, out=tmp_path)
+    result = gcfl.run(
+        data=(x, y), model="logistic", clients=3, rounds=1, validation=30, out=tmp_path
+    )
     assert result.rounds[0]["coreset"]["clean_share"] is None
-    flipped = gcfl.run(data=(x, y), model="logistic", clients=3, rounds=1, validation=30, noise=0.2, out=tmp_path)
+    flipped = gcfl.run(
+        data=(x, y), model="logistic", clients=3, rounds=1, validation=30, noise=0.2, out=tmp_path
+    )
     assert flipped.rounds[0]["coreset"]["clean_share"] is not None
 
 
@@ -136,7 +161,9 @@ def test_labels_as_tables_have_them(tmp_path, kind):
         out=tmp_path,
         classes=np.array([0, 1]) if kind in ("float", "int8") else None,
     )
-    assert set(result.predict(np.zeros((1, 3))).tolist()) <= ({0, 1} if kind in ("float", "int8") else {"cat", "dog"})
+    assert set(result.predict(np.zeros((1, 3))).tolist()) <= (
+        {0, 1} if kind in ("float", "int8") else {"cat", "dog"}
+    )
 
 
 class Base(nn.Module):
@@ -194,7 +221,8 @@ def test_the_fingerprint_is_the_same_in_every_process(tmp_path):
     from helpers import ROOT
 
     code = (
-        f"import sys; sys.path[:0] = [{str(ROOT / 'tests')!r}, {str(ROOT / 'tests' / 'engine')!r}]\n"
+        f"import sys; sys.path[:0] = [{str(ROOT / 'tests')!r}, "
+        f"{str(ROOT / 'tests' / 'engine')!r}]\n"
         "import torch, test_any_model as t\nfrom gcfl.fingerprint import fingerprint\n"
         "torch.manual_seed(0); print(fingerprint(t.Base()))"
     )
@@ -226,6 +254,10 @@ def test_no_batch_of_one_is_left_over():
     from gcfl.network import Network
 
     network = Network(
-        nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6, track_running_stats=False), nn.Linear(6, 3)), torch.zeros(2, 4), 3
+        nn.Sequential(
+            nn.Linear(4, 6), nn.BatchNorm1d(6, track_running_stats=False), nn.Linear(6, 3)
+        ),
+        torch.zeros(2, 4),
+        3,
     )
     assert network.outputs(network.tree(), torch.randn(9, 4), batch=4).logits.shape == (9, 3)

@@ -21,7 +21,8 @@ METHODS = ["fedavg", "gcfl"]
 
 
 def settings(method: str) -> dict:
-    # Partial participation, so that clients' memories differ in age, and checkpoints that are not taken every round.
+    # Partial participation, so that clients' memories differ in age, and checkpoints that are not
+    # taken every round.
     return tiny(method=method, cohort=3, rounds=8, engine={"checkpoint_every": 2})
 
 
@@ -72,13 +73,24 @@ def test_killed_at_a_failpoint(method, untouched, failpoint, tmp_path):
 def test_killed_at_random_moments(method, untouched, workers, tmp_path):
     """Five kills in one run, each at a random round and a random moment in it."""
     seed = int.from_bytes(os.urandom(4), "little")
-    print(f"seed of the moments: {seed}")  # noqa: T201
+    print(f"seed of the moments: {seed}")
     draw = np.random.default_rng(seed)
     path = write_config(tmp_path, method)
     folder = tmp_path / "runs" / untouched.name
-    line = [sys.executable, "-m", "gcfl.cli", "run", str(path), "--quiet", "--workers", str(workers)]
+    line = [
+        sys.executable,
+        "-m",
+        "gcfl.cli",
+        "run",
+        str(path),
+        "--quiet",
+        "--workers",
+        str(workers),
+    ]
     for _ in range(5):
-        process = subprocess.Popen(line, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        process = subprocess.Popen(
+            line, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
         rounds = int(draw.integers(0, 7))
         deadline = time.monotonic() + 120
         while process.poll() is None and lines(folder) < rounds and time.monotonic() < deadline:
@@ -98,7 +110,18 @@ def lines(folder: Path) -> int:
 
 def test_workers_end_when_the_run_is_killed(tmp_path):
     path = write_config(tmp_path, "gcfl")
-    line = [sys.executable, "-m", "gcfl.cli", "run", str(path), "--quiet", "--workers", "2", "--rounds", "100000"]
+    line = [
+        sys.executable,
+        "-m",
+        "gcfl.cli",
+        "run",
+        str(path),
+        "--quiet",
+        "--workers",
+        "2",
+        "--rounds",
+        "100000",
+    ]
     process = subprocess.Popen(line, cwd=tmp_path)
     try:
         wait_for(lambda: list((tmp_path / "runs").glob("*/rounds.jsonl")))
@@ -140,7 +163,9 @@ def test_a_stop_finishes_cleanly_and_says_how_to_resume(tmp_path, number):
         "--rounds",
         "300",
     ]
-    process = subprocess.Popen(line, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        line, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     wait_for(lambda: sum(lines(folder) for folder in (tmp_path / "runs").glob("*")) >= 3)
     process.send_signal(number)
     _, errors = process.communicate(timeout=60)
@@ -150,7 +175,8 @@ def test_a_stop_finishes_cleanly_and_says_how_to_resume(tmp_path, number):
     assert last.startswith("stopped after ")
     assert last.endswith(f"of 300 rounds; to continue: gcfl resume runs/{folder.name}")
     assert "Traceback" not in errors
-    # What was finished is there although no checkpoint was due yet, and the run goes on from it to the same bits.
+    # What was finished is there although no checkpoint was due yet, and the run goes on from it to
+    # the same bits.
     done = int(last.split()[2])
     assert lines(folder) == done >= 3
     seen = []
@@ -179,7 +205,9 @@ def test_an_interrupt_inside_a_round_plays_it_again(tmp_path, monkeypatch):
         run(tmp_path / "stopped", method="gcfl", engine={"checkpoint_every": 10})
     again = run(tmp_path / "stopped", method="gcfl", engine={"checkpoint_every": 10})
     assert calls == [0, 1, 2, 3, 3, 4, 5]
-    assert (again.folder / "model.safetensors").read_bytes() == (straight.folder / "model.safetensors").read_bytes()
+    assert (again.folder / "model.safetensors").read_bytes() == (
+        straight.folder / "model.safetensors"
+    ).read_bytes()
 
 
 def test_a_finished_run_is_not_run_again(tmp_path):
@@ -229,6 +257,8 @@ def test_a_run_from_python_continues_with_the_same_arrays_only(tmp_path):
 
 def test_a_changed_configuration_is_noticed(tmp_path):
     folder = run(tmp_path).folder
-    (folder / "config.toml").write_text((folder / "config.toml").read_text().replace("seed = 0", "seed = 1"))
+    (folder / "config.toml").write_text(
+        (folder / "config.toml").read_text().replace("seed = 0", "seed = 1")
+    )
     with pytest.raises(RunError, match=r"config\.toml was changed"):
         gcfl.resume(folder)

@@ -28,7 +28,10 @@ class Tampered(InProcess):
 
     def exchange(self, broadcasts):
         answers = super().exchange(broadcasts)
-        return {client: self._tamper.get(client, lambda answer: answer)(answer) for client, answer in answers.items()}
+        return {
+            client: self._tamper.get(client, lambda answer: answer)(answer)
+            for client, answer in answers.items()
+        }
 
 
 def changed(change):
@@ -59,7 +62,10 @@ def play(tamper, method="gcfl"):
     [
         (changed(broken(float("nan"))), "NaN or infinite values in 1.weight"),
         (changed(broken(float("inf"))), "NaN or infinite values in 1.weight"),
-        (changed(lambda delta: delta.update({"1.weight": torch.zeros(2, 2)})), r"1.weight has shape \(2, 2\), expected \(16, 64\)"),
+        (
+            changed(lambda delta: delta.update({"1.weight": torch.zeros(2, 2)})),
+            r"1.weight has shape \(2, 2\), expected \(16, 64\)",
+        ),
         (changed(lambda delta: delta.pop("1.weight")), "does not have the model's tensors"),
         (lambda _: Failure("ValueError: no power"), "ValueError: no power"),
     ],
@@ -75,7 +81,10 @@ def test_a_bad_update_is_left_out_named_and_the_rest_counts(tamper, reason, capl
     # The same as a round in which only the four others answered.
     _, good = play({})
     honest = rounds.transport._side
-    view = {client: honest.work(client, _broadcast(rounds, client), {}).update for client in (0, 1, 2, 4)}
+    view = {
+        client: honest.work(client, _broadcast(rounds, client), {}).update
+        for client in (0, 1, 2, 4)
+    }
     start = rounds.begin()
     expected = mean_delta(list(view.values()), by_examples=False)
     for name, value in played.state.model.items():
@@ -95,13 +104,18 @@ def _broadcast(rounds, client):
 
 def test_a_round_with_no_valid_reply_is_an_error():
     everyone = dict.fromkeys(range(5), lambda _: Failure("gone"))
-    with pytest.raises(RunError, match=r"round 0: no client gave a valid update \(client 0: gone\)"):
+    with pytest.raises(
+        RunError, match=r"round 0: no client gave a valid update \(client 0: gone\)"
+    ):
         play(everyone)
 
 
 def test_a_client_that_was_left_out_keeps_what_it_remembered_before():
     ready = prepared(method="gcfl")
-    transport = Tampered(ClientSide(ready.setting, ready.method, ready.federation.clients), {2: lambda _: Failure("gone")})
+    transport = Tampered(
+        ClientSide(ready.setting, ready.method, ready.federation.clients),
+        {2: lambda _: Failure("gone")},
+    )
     rounds = ready.rounds(transport)
     played = rounds.play(rounds.begin())
     transport.commit(played.accepted)
@@ -135,11 +149,16 @@ def test_a_client_that_raises_does_not_take_the_round_with_it(tmp_path, workers)
     small = np.flatnonzero(prepared(data={"alpha": 0.1}).federation.clients.partition.sizes < 30)
     assert 0 < len(small) < 5
     for record in result.rounds:
-        assert record["left_out"] == {str(client): "ValueError: too few samples for me" for client in small}
+        assert record["left_out"] == {
+            str(client): "ValueError: too few samples for me" for client in small
+        }
 
 
 def test_uniform_and_by_examples():
-    updates = [Update({"w": torch.tensor([3.0])}, {}, 1, {}), Update({"w": torch.tensor([7.0])}, {}, 3, {})]
+    updates = [
+        Update({"w": torch.tensor([3.0])}, {}, 1, {}),
+        Update({"w": torch.tensor([7.0])}, {}, 3, {}),
+    ]
     assert mean_delta(updates, by_examples=False)["w"] == 5
     assert mean_delta(updates, by_examples=True)["w"] == 6
     from gcfl.methods import ServerView
@@ -147,7 +166,9 @@ def test_uniform_and_by_examples():
     ready = prepared()
     name = ready.setting.network.trained[0]
     updates = [Update({name: update.delta["w"]}, {}, update.examples, {}) for update in updates]
-    view = ServerView(ready.setting, 0, {name: torch.tensor([1.0])}, ready.federation.validation, (0, 1))
+    view = ServerView(
+        ready.setting, 0, {name: torch.tensor([1.0])}, ready.federation.validation, (0, 1)
+    )
     _, model = Average(rate=0.5).merge({}, view, Replies(dict(enumerate(updates))))
     assert model[name] == 3.5
 
@@ -159,7 +180,11 @@ def test_whole_number_buffers_are_averaged_and_rounded():
 
     ready = prepared()
     model = {"n": torch.tensor(10), "kept": torch.tensor(5.0)}
-    moved = step(ServerView(ready.setting, 0, model, ready.federation.validation, ()), mean_delta(updates, False), 0.5)
+    moved = step(
+        ServerView(ready.setting, 0, model, ready.federation.validation, ()),
+        mean_delta(updates, False),
+        0.5,
+    )
     assert moved["n"] == 14
     assert moved["n"].dtype == torch.int64
     assert moved["kept"] == 5
@@ -167,7 +192,9 @@ def test_whole_number_buffers_are_averaged_and_rounded():
 
 class Normed(nn.Sequential):
     def __init__(self) -> None:
-        super().__init__(nn.Flatten(), nn.Linear(64, 12), nn.BatchNorm1d(12), nn.ReLU(), nn.Linear(12, 10))
+        super().__init__(
+            nn.Flatten(), nn.Linear(64, 12), nn.BatchNorm1d(12), nn.ReLU(), nn.Linear(12, 10)
+        )
 
 
 def own_model(**changes):
@@ -181,7 +208,9 @@ def test_batch_norm_statistics_are_averaged(tmp_path, method):
     assert int(tree["2.num_batches_tracked"]) > 0
     assert not torch.equal(tree["2.running_mean"], torch.zeros(12))
     test = prepared().federation.test
-    assert np.mean(gcfl.load(result.folder, model=Normed).predict(test.x) == test.y.numpy()) == pytest.approx(result.accuracy)
+    assert np.mean(
+        gcfl.load(result.folder, model=Normed).predict(test.x) == test.y.numpy()
+    ) == pytest.approx(result.accuracy)
 
 
 def test_batch_norm_statistics_are_kept_and_not_sent_where_asked(tmp_path):
@@ -206,7 +235,10 @@ def test_cost_is_counted(tmp_path):
     assert fedavg["bytes"]["down"] == {"model": 5 * parameters * 4}
     assert fedavg["bytes"]["up"]["model"] == 5 * parameters * 4
     # A selection is one pass over everything at the client, and one over D_S at the server.
-    assert chosen[0]["samples"] == {"forward": sizes.sum() + 60 + budget.sum(), "backward": budget.sum()}
+    assert chosen[0]["samples"] == {
+        "forward": sizes.sum() + 60 + budget.sum(),
+        "backward": budget.sum(),
+    }
     assert chosen[1]["samples"] == {"forward": budget.sum(), "backward": budget.sum()}
     server = run(tmp_path, method="server-only").rounds[0]
     assert server["samples"] == {"forward": 60, "backward": 60}
@@ -224,7 +256,10 @@ def test_clean_share_is_that_of_the_truth(tmp_path):
 
 @pytest.mark.parametrize("method", ["fedavg", "gcfl", "gcfl+fedavg", "random", "skyline"])
 def test_any_number_of_workers_gives_the_same_bits(tmp_path, method):
-    folders = [run(tmp_path / str(count), method=method, engine={"workers": count}, cohort=4).folder for count in (1, 2, 3)]
+    folders = [
+        run(tmp_path / str(count), method=method, engine={"workers": count}, cohort=4).folder
+        for count in (1, 2, 3)
+    ]
     same_bits(folders[0], folders[1])
     same_bits(folders[0], folders[2])
 
@@ -233,13 +268,25 @@ def test_any_number_of_workers_gives_the_same_bits(tmp_path, method):
 def test_evaluation_can_be_rare_and_changes_nothing_else(tmp_path, method):
     often = run(tmp_path, method=method)
     seldom = run(tmp_path, method=method, engine={"evaluate_every": 4})
-    assert [record["accuracy"] is not None for record in seldom.rounds] == [False, False, False, True, False, True]
+    assert [record["accuracy"] is not None for record in seldom.rounds] == [
+        False,
+        False,
+        False,
+        True,
+        False,
+        True,
+    ]
     assert seldom.accuracy == often.accuracy
     assert equal_trees(seldom.model.tree, often.model.tree)
 
 
 def test_clients_with_one_sample_and_absent_classes_work(tmp_path):
-    result = run(tmp_path, data={"clients": 60, "min_size": 1, "alpha": 0.05}, rounds=2, engine={"workers": 2})
+    result = run(
+        tmp_path,
+        data={"clients": 60, "min_size": 1, "alpha": 0.05},
+        rounds=2,
+        engine={"workers": 2},
+    )
     ready = prepared(data={"clients": 60, "min_size": 1, "alpha": 0.05})
     assert ready.federation.clients.partition.sizes.min() == 1
     assert result.finished

@@ -22,7 +22,15 @@ from gcfl.prepare import Given
 from gcfl.types import Update
 from helpers import prepared, run, same_bits, tiny
 
-SIZES = {"clients": 7, "samples": 260, "validation": 60, "test": 30, "min_size": 3, "alpha": 0.3, "noise": 0.3}
+SIZES = {
+    "clients": 7,
+    "samples": 260,
+    "validation": 60,
+    "test": 30,
+    "min_size": 3,
+    "alpha": 0.3,
+    "noise": 0.3,
+}
 
 
 def ends(rounds: int, given: Given | None = None, **changes):
@@ -47,7 +55,9 @@ def close(loop, many, tolerance=1e-5):
         assert torch.allclose(tensor, many[0].model[name], atol=tolerance, rtol=tolerance), name
     for part, tree in loop[0].parts.items():
         for name, tensor in tree.items():
-            assert torch.allclose(tensor.double(), many[0].parts[part][name].double(), atol=1e-3, rtol=1e-3), (part, name)
+            assert torch.allclose(
+                tensor.double(), many[0].parts[part][name].double(), atol=1e-3, rtol=1e-3
+            ), (part, name)
     for one, other in zip(loop[1], many[1], strict=True):
         for entry in ("samples", "steps", "bytes", "cohort", "left_out"):
             assert getattr(one, entry) == getattr(other, entry), entry
@@ -59,7 +69,9 @@ def close(loop, many, tolerance=1e-5):
 @pytest.mark.parametrize("select", [None, "gcfl", "random"])
 def test_the_same_as_the_loop(local, select):
     method = local if select is None else f"{local}+{select}"
-    loop, many = ends(4, method=method, cohort=5, train={"batch": 8, "epochs": 2}, local={"mu": 0.5})
+    loop, many = ends(
+        4, method=method, cohort=5, train={"batch": 8, "epochs": 2}, local={"mu": 0.5}
+    )
     close(loop, many)
 
 
@@ -96,7 +108,11 @@ def test_every_selector_chooses_the_same_samples(word):
 
 @settings(max_examples=40)
 @given(
-    st.lists(st.integers(1, 40), min_size=1, max_size=8), st.integers(1, 12), st.integers(1, 4), st.integers(0, 9), st.booleans()
+    st.lists(st.integers(1, 40), min_size=1, max_size=8),
+    st.integers(1, 12),
+    st.integers(1, 4),
+    st.integers(0, 9),
+    st.booleans(),
 )
 def test_the_schedule_is_the_loops(sizes, batch, epochs, seed, fixed):
     options = TrainOptions(batch=batch, epochs=epochs, steps=3 * epochs if fixed else None)
@@ -112,7 +128,9 @@ def test_the_schedule_is_the_loops(sizes, batch, epochs, seed, fixed):
         for step, samples in enumerate(expected):
             laid = table[place, step]
             # A batch that is a client's whole set has no order to speak of.
-            same = np.array_equal if max(sizes) > batch else lambda one, other: set(one) == set(other)
+            same = (
+                np.array_equal if max(sizes) > batch else lambda one, other: set(one) == set(other)
+            )
             assert same(laid[laid >= 0], samples)
         assert (table[place, len(expected) :] == -1).all()
 
@@ -179,7 +197,9 @@ def test_a_client_with_a_bad_update_or_selection_is_left_out(monkeypatch):
 
 def test_stacked_replies_are_replies():
     draw = torch.Generator().manual_seed(0)
-    deltas = [{"w": torch.randn(3, 2, generator=draw), "n": torch.tensor(client)} for client in range(4)]
+    deltas = [
+        {"w": torch.randn(3, 2, generator=draw), "n": torch.tensor(client)} for client in range(4)
+    ]
     updates = {
         client: Update(delta, {"local": {"c": delta["w"]}}, client + 1, {"loss": float(client)})
         for client, delta in enumerate(deltas)
@@ -235,10 +255,16 @@ class Branching(nn.Module):
         return x if x.sum() > 0 else -x
 
 
-@pytest.mark.parametrize("layer", [nn.BatchNorm1d(8), nn.Dropout(0.5), Centred(), Counting(), Branching(), nn.RReLU()], ids=str)
+@pytest.mark.parametrize(
+    "layer",
+    [nn.BatchNorm1d(8), nn.Dropout(0.5), Centred(), Counting(), Branching(), nn.RReLU()],
+    ids=str,
+)
 def test_layers_that_mix_samples_or_draw_are_refused(layer, tmp_path):
     with pytest.raises(ModelError, match=r"engine\.vectorised cannot train this model"):
-        gcfl.run("fedavg", "digits", lambda: Normed(layer), out=tmp_path, **{"engine.vectorised": True})
+        gcfl.run(
+            "fedavg", "digits", lambda: Normed(layer), out=tmp_path, **{"engine.vectorised": True}
+        )
 
 
 def test_layers_that_do_not_are_welcome():
@@ -257,7 +283,15 @@ def test_a_clients_bad_sample_is_its_own():
     draw = np.random.default_rng(0)
     x, y = draw.normal(size=(120, 4)).astype(np.float32), np.arange(120) % 3
     source = gcfl.data.Source("own", x, y, (0, 1, 2))
-    sizes = {"clients": 6, "samples": None, "validation": 20, "test": 20, "min_size": 3, "alpha": 0.3, "normalise": False}
+    sizes = {
+        "clients": 6,
+        "samples": None,
+        "validation": 20,
+        "test": 20,
+        "min_size": 3,
+        "alpha": 0.3,
+        "normalise": False,
+    }
     plain = prepared(Given(source=source), method="fedavg", data=sizes)
     largest = int(plain.federation.clients.partition.sizes.argmax())
     x[plain.federation.clients.source_rows[largest]] = 3e38
@@ -276,7 +310,11 @@ class Pushed(gcfl.methods.plain.Plain):
     odd: bool = False
 
     def announce(self, state, view):
-        return {client: {"push": torch.tensor(0.1 * client)} for client in view.clients if client % 2 == self.odd}
+        return {
+            client: {"push": torch.tensor(0.1 * client)}
+            for client in view.clients
+            if client % 2 == self.odd
+        }
 
     def begin(self, model, told, remembered):
         return told
@@ -294,7 +332,9 @@ def test_clients_that_are_told_different_things(odd, monkeypatch):
 def test_a_round_without_any_selection_is_an_error(monkeypatch):
     monkeypatch.setattr("gcfl.methods.random.Random.pick", lambda *_: 1 / 0)
     ready = prepared(method="random")
-    loop = ready.rounds(Vectorised(ClientSide(ready.setting, ready.method, ready.federation.clients)))
+    loop = ready.rounds(
+        Vectorised(ClientSide(ready.setting, ready.method, ready.federation.clients))
+    )
     with pytest.raises(RunError, match="no client gave a valid update"):
         loop.play(loop.begin())
 

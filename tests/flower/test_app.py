@@ -1,4 +1,6 @@
-"""The exported app, through the in-process Grid: a run folder with the bits of our own engine, resumed where it stopped."""
+"""The exported app, through the in-process Grid: a run folder with the bits of our own engine,
+resumed where it stopped.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def identity(monkeypatch):
 
 
 def load(folder, name):
-    spec = importlib.util.spec_from_file_location(f"{name}_{abs(hash(str(folder)))}", folder / f"{name}.py")
+    spec = importlib.util.spec_from_file_location(
+        f"{name}_{abs(hash(str(folder)))}", folder / f"{name}.py"
+    )
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module.app
@@ -44,7 +48,10 @@ def sites(folder, count, **node_config):
     grid = Here(load(folder, "client_app"), count)
     for node in list(grid.contexts):
         client = (node - 1000) // 7
-        node_config_of = {"partition-id": client, **{key: f"{value}/{client}" for key, value in node_config.items()}}
+        node_config_of = {
+            "partition-id": client,
+            **{key: f"{value}/{client}" for key, value in node_config.items()},
+        }
         grid.contexts[node] = Context(1, node, node_config_of, RecordDict(), {})
     return grid
 
@@ -67,7 +74,9 @@ def test_an_exported_app_gives_the_same_model(method, tmp_path):
     play(app, sites(app, 5), tmp_path / "flower")
     (folder,) = (tmp_path / "flower").iterdir()
     assert folder.name == result.folder.name
-    assert (folder / "model.safetensors").read_bytes() == (result.folder / "model.safetensors").read_bytes()
+    assert (folder / "model.safetensors").read_bytes() == (
+        result.folder / "model.safetensors"
+    ).read_bytes()
     ours, theirs = (gcfl.load(path).curve for path in (result.folder, folder))
     assert ours == theirs
 
@@ -89,7 +98,9 @@ def test_a_server_that_stopped_goes_on_and_sites_keep_their_memory(tmp_path):
     # Server and sites anew: only their folders are left.
     play(app, sites(app, 5, state=str(tmp_path / "state")), tmp_path / "flower")
     (folder,) = (tmp_path / "flower").iterdir()
-    assert (folder / "model.safetensors").read_bytes() == (result.folder / "model.safetensors").read_bytes()
+    assert (folder / "model.safetensors").read_bytes() == (
+        result.folder / "model.safetensors"
+    ).read_bytes()
 
 
 def test_the_same_run_anew_starts_from_nothing(tmp_path):
@@ -98,7 +109,9 @@ def test_the_same_run_anew_starts_from_nothing(tmp_path):
     for out in ("first", "second"):
         play(app, sites(app, 5, state=str(tmp_path / "state")), tmp_path / out)
         (folder,) = (tmp_path / out).iterdir()
-        assert (folder / "model.safetensors").read_bytes() == (result.folder / "model.safetensors").read_bytes()
+        assert (folder / "model.safetensors").read_bytes() == (
+            result.folder / "model.safetensors"
+        ).read_bytes()
 
 
 def test_sites_that_do_not_come_are_named(tmp_path):
@@ -115,8 +128,12 @@ def test_sites_that_do_not_come_are_named(tmp_path):
 def test_a_simulation_with_too_few_nodes_does_not_wait_for_more(tmp_path):
     _, app = exported(tmp_path, method="fedavg")
     grid = sites(app, 2)
-    grid.__class__ = type("InMemoryGrid", (Here,), {})  # as Flower calls the Grid of its simulations
-    with pytest.raises(RunError, match=r'has 5 clients, but this simulation has 2 nodes.*"num-supernodes=5 client-resources'):
+    # as Flower calls the Grid of its simulations
+    grid.__class__ = type("InMemoryGrid", (Here,), {})
+    with pytest.raises(
+        RunError,
+        match=r'has 5 clients, but this simulation has 2 nodes.*"num-supernodes=5 client-resources',
+    ):
         Roll(grid, tuple("01234")).wait(300.0)
     assert '"num-supernodes=5 client-resources-num-cpus=1"' in (app / "README.md").read_text()
 
@@ -134,7 +151,11 @@ def test_what_cannot_be_exported_says_so(tmp_path, capsys):
 def test_the_folder_may_be_a_word_or_a_flag(tmp_path):
     (tmp_path / "my.toml").write_text('method = "gcfl"\n[data]\nclients = 4\n')
     flags = ["--data", "digits", "--rounds", "3"]
-    lines = ([str(tmp_path / "a"), *flags], [str(tmp_path / "my.toml"), str(tmp_path / "b")], ["--to", str(tmp_path / "c"), *flags])
+    lines = (
+        [str(tmp_path / "a"), *flags],
+        [str(tmp_path / "my.toml"), str(tmp_path / "b")],
+        ["--to", str(tmp_path / "c"), *flags],
+    )
     for words in lines:
         assert main(["flower", "export", *words]) == 0
     assert "clients = 4" in (tmp_path / "b" / "experiment.toml").read_text()
@@ -142,12 +163,24 @@ def test_the_folder_may_be_a_word_or_a_flag(tmp_path):
 
 
 def test_the_summary_is_that_of_our_engine(tmp_path):
-    server = {"hold_out": 0.5, "keep": "best", "fine_tune": "end", "fine_tune_epochs": 20, "fine_tune_lr": 0.01}
-    result, app = exported(tmp_path, method="fedavg", train={"lr": 0.3, "epochs": 5}, rounds=12, server=server)
+    server = {
+        "hold_out": 0.5,
+        "keep": "best",
+        "fine_tune": "end",
+        "fine_tune_epochs": 20,
+        "fine_tune_lr": 0.01,
+    }
+    result, app = exported(
+        tmp_path, method="fedavg", train={"lr": 0.3, "epochs": 5}, rounds=12, server=server
+    )
     play(app, sites(app, 5), tmp_path / "flower")
     (folder,) = (tmp_path / "flower").iterdir()
-    ours, theirs = (json.loads((path / "summary.json").read_text()) for path in (result.folder, folder))
-    assert [ours[name] for name in ("accuracy", "kept_round")] == [theirs[name] for name in ("accuracy", "kept_round")]
+    ours, theirs = (
+        json.loads((path / "summary.json").read_text()) for path in (result.folder, folder)
+    )
+    assert [ours[name] for name in ("accuracy", "kept_round")] == [
+        theirs[name] for name in ("accuracy", "kept_round")
+    ]
 
 
 def test_a_federation_that_cannot_start_says_why_and_leaves_nothing(tmp_path, monkeypatch):
@@ -164,5 +197,8 @@ def test_a_federation_that_cannot_start_says_why_and_leaves_nothing(tmp_path, mo
 def test_sites_that_cannot_be_had(site, tmp_path, capsys):
     assert main(["flower", "up", "--in", str(tmp_path / "place"), "--site", site]) == 2
     assert "--site" in capsys.readouterr().err
-    assert main(["flower", "up", "--in", str(tmp_path / "place"), "--site", "a=.", "--site", "a=."]) == 2
+    assert (
+        main(["flower", "up", "--in", str(tmp_path / "place"), "--site", "a=.", "--site", "a=."])
+        == 2
+    )
     assert "the name is taken" in capsys.readouterr().err

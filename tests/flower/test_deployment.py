@@ -1,4 +1,6 @@
-"""A real deployment on loopback: SuperLink, SuperNodes, TLS, node authentication; our engine's bits; strangers refused."""
+"""A real deployment on loopback: SuperLink, SuperNodes, TLS, node authentication; our engine's
+bits; strangers refused.
+"""
 
 from __future__ import annotations
 
@@ -17,20 +19,51 @@ from gcfl.flower.export import export
 from helpers import tiny
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
-SETTINGS = tiny(method="scaffold+gcfl", rounds=2, data={"clients": 3}, coreset={"every": 2, "budget": 0.2})
+SETTINGS = tiny(
+    method="scaffold+gcfl", rounds=2, data={"clients": 3}, coreset={"every": 2, "budget": 0.2}
+)
 
 
 def stranger(folder, name, *line):
     """A SuperNode that must not get in: it is given time, and ended."""
     log = folder / f"{name}.log"
-    words = ["flower-supernode", "--superlink", f"127.0.0.1:{json.loads((folder / 'up.json').read_text())['port']}", *line]
-    words += ["--host", "127.0.0.1", "--port", str(local.free_port()), "--node-config", "partition-id=0"]
+    words = [
+        "flower-supernode",
+        "--superlink",
+        f"127.0.0.1:{json.loads((folder / 'up.json').read_text())['port']}",
+        *line,
+    ]
+    words += [
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(local.free_port()),
+        "--node-config",
+        "partition-id=0",
+    ]
     settings = local.environment(folder)
     with log.open("wb") as file:
-        process = subprocess.Popen(words, cwd=folder, env=settings, stdout=file, stderr=file, start_new_session=True)
+        process = subprocess.Popen(
+            words, cwd=folder, env=settings, stdout=file, stderr=file, start_new_session=True
+        )
     try:
-        refused = ("permission", "unauthenticated", "denied", "unavailable", "connection attempt failed", "error", "retry")
-        wait_until(lambda: process.poll() is not None or any(word in log.read_text().lower() for word in refused), 90, name)
+        refused = (
+            "permission",
+            "unauthenticated",
+            "denied",
+            "unavailable",
+            "connection attempt failed",
+            "error",
+            "retry",
+        )
+        wait_until(
+            lambda: (
+                process.poll() is not None
+                or any(word in log.read_text().lower() for word in refused)
+            ),
+            90,
+            name,
+        )
     finally:
         if process.poll() is None:
             os.killpg(process.pid, 9)
@@ -46,10 +79,16 @@ def test_two_rounds_on_real_processes(tmp_path):
     local.up(place, 3)
     try:
         wait_until(lambda: online(place) == ["online"] * 3, 90, "three nodes online")
-        start_run(place, tmp_path / "app", **{"out": str(tmp_path / "theirs"), "wait-seconds": 120.0, "rounds": 2})
+        start_run(
+            place,
+            tmp_path / "app",
+            **{"out": str(tmp_path / "theirs"), "wait-seconds": 120.0, "rounds": 2},
+        )
         assert finish(place, 400) == "finished:completed"
         (folder,) = (tmp_path / "theirs").iterdir()
-        assert (folder / "model.safetensors").read_bytes() == (ours.folder / "model.safetensors").read_bytes()
+        assert (folder / "model.safetensors").read_bytes() == (
+            ours.folder / "model.safetensors"
+        ).read_bytes()
         # Somebody without a key, a key that nobody registered, and somebody without TLS.
         local._key(place / "stranger")
         certificate = ("--root-certificates", "ca.crt")

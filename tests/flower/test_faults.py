@@ -1,7 +1,9 @@
-"""Faults really made in a real deployment: processes killed by pid, clients that raise, lie and dawdle. Nothing is lost.
+"""Faults really made in a real deployment: processes killed by pid, clients that raise, lie and
+dawdle. Nothing is lost.
 
-The oracle is our own engine in one process, in which the same clients are left out of the same rounds: the model must have the
-same bits, which it only has if coresets and control variates survived every fault.
+The oracle is our own engine in one process, in which the same clients are left out of the same
+rounds: the model must have the same bits, which it only has if coresets and control variates
+survived every fault.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ ROUNDS = 11
 DEADLINE = 90.0
 # (client, round): waits there until the file of that name is in the folder of marks.
 GATES = {(0, 2): "late", (1, 4): "never", (2, 6): "back", (2, 8): "go"}
-SETTINGS = tiny(method="scaffold+gcfl", rounds=ROUNDS, data={"clients": 3}, coreset={"every": 4, "budget": 0.2})
+SETTINGS = tiny(
+    method="scaffold+gcfl", rounds=ROUNDS, data={"clients": 3}, coreset={"every": 4, "budget": 0.2}
+)
 FAULTY = """
 import time
 from pathlib import Path
@@ -63,7 +67,8 @@ def train(message, context):
     if (client, round) == (2, 1):
         arrays = reply.content["delta"]
         name = next(iter(arrays))
-        reply.content["delta"] = ArrayRecord({{**arrays, name: Array(np.full_like(arrays[name].numpy(), np.nan))}})
+        spoiled = Array(np.full_like(arrays[name].numpy(), np.nan))
+        reply.content["delta"] = ArrayRecord({{**arrays, name: spoiled}})
     return reply
 """
 
@@ -89,7 +94,10 @@ def replayed(left_out):
     def failing(broadcasts):
         answers = exchange(broadcasts)
         round = next(iter(broadcasts.values())).round
-        return {client: Failure("as there") if str(client) in left_out[round] else answer for client, answer in answers.items()}
+        return {
+            client: Failure("as there") if str(client) in left_out[round] else answer
+            for client, answer in answers.items()
+        }
 
     transport.exchange = failing
     rounds = ready.rounds(transport)
@@ -113,18 +121,25 @@ def test_every_fault_is_survived_and_told(tmp_path):
         wait_until(lambda: online(place) == ["online"] * 3, 120, "three nodes are online")
         run = {"out": str(out), "wait-seconds": 240.0, "round-seconds": DEADLINE}
         start_run(place, app, **run)
-        # Round 1: client 1 raises, client 2 sends NaN. Round 2: client 0 is late, and may miss round 3 for it.
+        # Round 1: client 1 raises, client 2 sends NaN. Round 2: client 0 is late, and may miss
+        # round 3 for it.
         wait_until(lambda: len(records(out)) > 2, 600, "round 2 ends without client 0")
         (marks / "late").touch()
-        # Round 4: client 1's node is killed while it trains. It is started again while client 2 keeps round 6 open.
+        # Round 4: client 1's node is killed while it trains. It is started again while client 2
+        # keeps round 6 open.
         wait_until(lambda: (marks / "1-4").exists(), 300, "client 1 trains in round 4")
         kill(started, "node1")
         wait_until(lambda: (marks / "2-6").exists(), 300, "rounds go on without client 1")
-        wait_until(lambda: online(place) == ["offline", "online", "online"], 120, "the SuperLink knows that the node is gone")
+        wait_until(
+            lambda: online(place) == ["offline", "online", "online"],
+            120,
+            "the SuperLink knows that the node is gone",
+        )
         local.start_node(place, started, 1)
         wait_until(lambda: online(place) == ["online"] * 3, 120, "the node is back")
         (marks / "back").touch()
-        # Round 8: the SuperLink is killed while client 2 trains; the run is started again and goes on.
+        # Round 8: the SuperLink is killed while client 2 trains; the run is started again and goes
+        # on.
         wait_until(lambda: (marks / "2-8").exists(), 300, "client 2 trains in round 8")
         kill(started, "superlink")
         played = len(records(out))

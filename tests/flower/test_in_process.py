@@ -1,4 +1,6 @@
-"""Every method through Flower's messages gives the bits of our own engine: a Grid that calls the ClientApp in this process."""
+"""Every method through Flower's messages gives the bits of our own engine: a Grid that calls the
+ClientApp in this process.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,11 @@ from gcfl.flower.store import InFolder, InMemory, propose, recall
 from gcfl.methods import WORDS, parse
 from helpers import prepared
 
-METHODS = [word for word in WORDS if parse(word).server.uses_clients] + ["scaffold+gcfl", "moon+random", "fedadam+scaffold+gcfl"]
+METHODS = [word for word in WORDS if parse(word).server.uses_clients] + [
+    "scaffold+gcfl",
+    "moon+random",
+    "fedadam+scaffold+gcfl",
+]
 
 
 @pytest.fixture(autouse=True)
@@ -31,39 +37,58 @@ def same(first, second):
     for name, tensor in first.model.items():
         assert torch.equal(tensor, second.model[name]), name
     for part, tree in first.parts.items():
-        assert all(torch.equal(tensor, second.parts[part][name]) for name, tensor in tree.items()), part
+        assert all(
+            torch.equal(tensor, second.parts[part][name]) for name, tensor in tree.items()
+        ), part
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_same_bits_as_in_process(method):
     ready = prepared(method=method, cohort=1.0 if parse(method).pooled else 3)
-    ours, records = rounds(ready, InProcess(ClientSide(ready.setting, ready.method, ready.federation.clients)), 6)
+    ours, records = rounds(
+        ready, InProcess(ClientSide(ready.setting, ready.method, ready.federation.clients)), 6
+    )
     grid = federation(ready)
     flowers, again = rounds(ready, over_grid(ready, grid), 6)
     same(ours, flowers)
     for one, other in zip(records, again, strict=True):
-        assert (one.bytes, one.samples, one.steps, one.accuracy) == (other.bytes, other.samples, other.steps, other.accuracy)
+        assert (one.bytes, one.samples, one.steps, one.accuracy) == (
+            other.bytes,
+            other.samples,
+            other.steps,
+            other.accuracy,
+        )
 
 
 def test_messages_hold_tensors_and_numbers_of_the_sizes_that_are_accounted():
-    """No sample, no label list, no index list, nothing of the server's set: every array in every message is a known one."""
+    """No sample, no label list, no index list, nothing of the server's set: every array in every
+    message is a known one.
+    """
     ready = prepared(method="scaffold+gcfl", cohort=3)
     grid = federation(ready)
     _, records = rounds(ready, over_grid(ready, grid), 3)
     network = ready.setting.network
-    shapes = {tuple(tensor.shape) for tensor in network.tree().values()} | {(10, network.width + 1), ()}
+    shapes = {tuple(tensor.shape) for tensor in network.tree().values()} | {
+        (10, network.width + 1),
+        (),
+    }
     total = {"down": 0, "up": 0}
     for message in grid.seen:
         up = bool(message.metadata.reply_to_message_id)
         for record in message.content.values():
             if isinstance(record, ArrayRecord):
                 assert all(tuple(array.shape) in shapes for array in record.values())
-                total["up" if up else "down"] += sum(array.numpy().nbytes for array in record.values())
+                total["up" if up else "down"] += sum(
+                    array.numpy().nbytes for array in record.values()
+                )
             else:
                 values = [value for value in record.values() if isinstance(value, list)]
                 assert all(all(isinstance(one, str) for one in value) for value in values)
     for direction in ("down", "up"):
-        counted = sum(sum(v for k, v in record.bytes[direction].items() if k != "metrics") for record in records)
+        counted = sum(
+            sum(v for k, v in record.bytes[direction].items() if k != "metrics")
+            for record in records
+        )
         assert total[direction] == counted
 
 
@@ -94,13 +119,18 @@ def test_a_client_that_fails_one_that_is_silent_and_one_that_lies():
 
 
 def test_an_answer_that_was_not_accepted_is_forgotten_and_folders_survive_a_restart(tmp_path):
-    """Client 3's second answer is lost on the way: it must go on from its first, as in process, and so after a restart."""
+    """Client 3's second answer is lost on the way: it must go on from its first, as in process, and
+    so after a restart.
+    """
     changes = {"method": "scaffold+gcfl", "cohort": 1.0}
     ready = prepared(**changes)
     lost = []
 
     def meddle(message, reply):
-        if message.metadata.dst_node_id == 1021 and message.content.config_records["gcfl"]["round"] == 1:
+        if (
+            message.metadata.dst_node_id == 1021
+            and message.content.config_records["gcfl"]["round"] == 1
+        ):
             lost.append(message)
             return None
         return reply
@@ -134,7 +164,9 @@ def test_an_answer_that_was_not_accepted_is_forgotten_and_folders_survive_a_rest
 
 
 def test_an_answer_that_is_ready_late_does_not_push_out_a_later_one():
-    """A site that is late with round 2 may be done with round 3 before: what the server accepted must be there."""
+    """A site that is late with round 2 may be done with round 3 before: what the server accepted
+    must be there.
+    """
     store = InMemory()
     for round in (1, 3, 2):
         recall(store, 1)

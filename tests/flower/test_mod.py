@@ -1,4 +1,6 @@
-"""The coreset for one's own training loop: kinds of data, what is left alone, and what is an error."""
+"""The coreset for one's own training loop: kinds of data, what is left alone, and what is
+an error.
+"""
 
 from __future__ import annotations
 
@@ -61,11 +63,20 @@ class Stream(IterableDataset):
         return iter([])
 
 
-FACTS = {"round": 1, "seed": 0, "budget": 0.2, "score": "distance", "ridge": 0.5, "split": "proportional"}
+FACTS = {
+    "round": 1,
+    "seed": 0,
+    "budget": 0.2,
+    "score": "distance",
+    "ridge": 0.5,
+    "split": "proportional",
+}
 
 
 def called(work, target=True, facts=FACTS, context=None):
-    """`work(context)` as the mod calls an app, with a message as the server sends it; (what it gave, the answer's records)."""
+    """`work(context)` as the mod calls an app, with a message as the server sends it; (what it
+    gave, the answer's records).
+    """
     found = []
     content = RecordDict({"arrays": ArrayRecord({"w": Array(torch.zeros(1).numpy())})})
     if facts:
@@ -103,12 +114,16 @@ def test_every_kind_of_data_gives_the_same_choice():
         found = called(lambda context, data=data: coreset(model(), data, context))[0]
         assert (found.dataset if isinstance(found, DataLoader) else found).indices == expected
     swapped = TensorDataset(*tensors()[::-1])
-    found = called(lambda context: coreset(model(), swapped, context, read=lambda batch: (batch[1], batch[0])))[0]
+    found = called(
+        lambda context: coreset(model(), swapped, context, read=lambda batch: (batch[1], batch[0]))
+    )[0]
     assert found.indices == expected
 
 
 def test_a_hugging_face_dataset():
-    datasets = pytest.importorskip("datasets", reason="datasets is not installed: pip install 'gcfl[huggingface]'")
+    datasets = pytest.importorskip(
+        "datasets", reason="datasets is not installed: pip install 'gcfl[huggingface]'"
+    )
     x, y = tensors()
     table = datasets.Dataset.from_dict({"pixels": x.flatten(1).tolist(), "label": y.tolist()})
 
@@ -154,9 +169,17 @@ def test_the_model_and_the_generators_are_left_alone():
             x, y = super().__getitem__(place)
             return x + torch.randn(x.shape), y
 
-    net = nn.Sequential(nn.Flatten(), nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Dropout(), nn.Linear(5, CLASSES))
-    before, state = {name: value.clone() for name, value in net.state_dict().items()}, torch.get_rng_state()
-    choices = [called(lambda context: coreset(net, Noisy(*tensors()), context))[0].indices for _ in range(2)]
+    net = nn.Sequential(
+        nn.Flatten(), nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Dropout(), nn.Linear(5, CLASSES)
+    )
+    before, state = (
+        {name: value.clone() for name, value in net.state_dict().items()},
+        torch.get_rng_state(),
+    )
+    choices = [
+        called(lambda context: coreset(net, Noisy(*tensors()), context))[0].indices
+        for _ in range(2)
+    ]
     assert choices[0] == choices[1]
     assert torch.equal(state, torch.get_rng_state())
     assert net.training
@@ -180,12 +203,22 @@ def test_token_numbers_are_inputs_too():
 def test_between_selections_the_choice_stays_unless_the_samples_changed():
     context = Context(1, 7, {}, RecordDict(), {})
     first = called(lambda c: coreset(model(), plain(), c), context=context)[0].indices
-    later, answer = called(lambda c: coreset(model(), plain(), c), target=False, facts={**FACTS, "round": 4}, context=context)
+    later, answer = called(
+        lambda c: coreset(model(), plain(), c),
+        target=False,
+        facts={**FACTS, "round": 4},
+        context=context,
+    )
     assert later.indices == first
     assert dict(answer["gcfl"]) == {"selected": 1}
     x, y = tensors()
     fewer = TensorDataset(x[:20], y[:20])
-    drawn, answer = called(lambda c: coreset(model(), fewer, c), target=False, facts={**FACTS, "round": 5}, context=context)
+    drawn, answer = called(
+        lambda c: coreset(model(), fewer, c),
+        target=False,
+        facts={**FACTS, "round": 5},
+        context=context,
+    )
     assert len(drawn) == 4
     assert max(drawn.indices) < 20
     assert dict(answer["gcfl"]) == {"selected": -1}
@@ -196,13 +229,17 @@ def test_a_failing_app_leaves_no_trace_and_other_messages_pass():
     with pytest.raises(ZeroDivisionError):
         called(lambda _: 1 // 0, context=context)
     assert not context.state
-    query = Message(RecordDict({"gcfl": ConfigRecord({"mine": 1})}), dst_node_id=7, message_type="query")
+    query = Message(
+        RecordDict({"gcfl": ConfigRecord({"mine": 1})}), dst_node_id=7, message_type="query"
+    )
     assert gcfl_mod(query, context, lambda message, _: message) is query
     assert set(query.content) == {"gcfl"}
 
 
 def test_a_missing_half_is_named():
-    with pytest.raises(ConfigError, match="needs gcfl_mod, first in the mods of the train function"):
+    with pytest.raises(
+        ConfigError, match="needs gcfl_mod, first in the mods of the train function"
+    ):
         coreset(model(), plain(), Context(1, 7, {}, RecordDict(), {}))
     with pytest.raises(ConfigError, match="the server's strategy is not wrapped in GCFL"):
         called(lambda context: coreset(model(), plain(), context), facts=None, target=False)
@@ -221,13 +258,55 @@ def relabelled(labels):
         (model, plain, {"budget": "much"}, ConfigError, r"budget must be in \(0, 1\], got 'much'"),
         (model, Stream, {}, ConfigError, "a dataset with a length and positions, got Stream"),
         (model, list, {}, ConfigError, "the dataset is empty"),
-        (model, lambda: DataLoader(plain(), sampler=WeightedRandomSampler([1.0] * N, N)), {}, ConfigError, "a sampler of its own"),
-        (model, lambda: TensorDataset(tensors()[0]), {}, ConfigError, r"pass read=, as batch -> \(x, y\)"),
-        (model, lambda: [{"a": 0.0, "b": 1.0, "label": 1}] * 9, {}, ConfigError, r"which entries of a batch \(a, b, label\)"),
-        (model, lambda: relabelled(tensors()[1] + 1), {}, DataError, "this client's labels must be in 0 .. 2, .* got 3"),
-        (model, lambda: relabelled(tensors()[1] - 1), {}, DataError, "this client's labels must be in 0 .. 2, .* got -1"),
-        (model, lambda: relabelled(tensors()[1] / 2), {}, DataError, r"labels must be class numbers \(n,\), got torch.float32"),
-        (lambda: nn.Sequential(nn.Flatten(), nn.Linear(4, 7)), plain, {}, ModelError, "gives 7 outputs .* 3 classes"),
+        (
+            model,
+            lambda: DataLoader(plain(), sampler=WeightedRandomSampler([1.0] * N, N)),
+            {},
+            ConfigError,
+            "a sampler of its own",
+        ),
+        (
+            model,
+            lambda: TensorDataset(tensors()[0]),
+            {},
+            ConfigError,
+            r"pass read=, as batch -> \(x, y\)",
+        ),
+        (
+            model,
+            lambda: [{"a": 0.0, "b": 1.0, "label": 1}] * 9,
+            {},
+            ConfigError,
+            r"which entries of a batch \(a, b, label\)",
+        ),
+        (
+            model,
+            lambda: relabelled(tensors()[1] + 1),
+            {},
+            DataError,
+            "this client's labels must be in 0 .. 2, .* got 3",
+        ),
+        (
+            model,
+            lambda: relabelled(tensors()[1] - 1),
+            {},
+            DataError,
+            "this client's labels must be in 0 .. 2, .* got -1",
+        ),
+        (
+            model,
+            lambda: relabelled(tensors()[1] / 2),
+            {},
+            DataError,
+            r"labels must be class numbers \(n,\), got torch.float32",
+        ),
+        (
+            lambda: nn.Sequential(nn.Flatten(), nn.Linear(4, 7)),
+            plain,
+            {},
+            ModelError,
+            "gives 7 outputs .* 3 classes",
+        ),
         (
             lambda: nn.Sequential(nn.Flatten(), nn.Linear(4, 3)),
             plain,
@@ -235,7 +314,13 @@ def relabelled(labels):
             ConfigError,
             "6 numbers per class at the server, 5 at this client",
         ),
-        (lambda: nn.Sequential(model(), nn.Softmax(1)), plain, {}, ModelError, "does not end in a Linear layer"),
+        (
+            lambda: nn.Sequential(model(), nn.Softmax(1)),
+            plain,
+            {},
+            ModelError,
+            "does not end in a Linear layer",
+        ),
     ],
 )
 def test_bad_input_is_one_clear_sentence(net, data, options, error, sentence):

@@ -1,4 +1,6 @@
-"""Sites with data of their own: the same labels and inputs everywhere, the bits of our own engine, refusals by name."""
+"""Sites with data of their own: the same labels and inputs everywhere, the bits of our own engine,
+refusals by name.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,12 @@ from gcfl.flower.terms import Terms, serve_sites
 NAMES = ("zero", "one", "two", "three")
 SITES = ("north", "south", "west")
 FLAGS = ["--model", "mlp", "--rounds", "5", "--train.lr", "0.05", "--coreset.budget", "0.3"]
-SETTINGS = {"model": {"name": "mlp"}, "rounds": 5, "train": {"lr": 0.05}, "coreset": {"every": 2, "budget": 0.3}}
+SETTINGS = {
+    "model": {"name": "mlp"},
+    "rounds": 5,
+    "train": {"lr": 0.05},
+    "coreset": {"every": 2, "budget": 0.3},
+}
 
 
 @pytest.fixture(autouse=True)
@@ -78,13 +85,19 @@ def nodes(places, **data):
     """A Grid of the sites; data: other places than folders of their names."""
     grid = Here(client_app(site_in(places / "app")), len(SITES))
     for (node, _), site in zip(list(grid.contexts.items()), SITES, strict=True):
-        where = {"client": site, "data": str(data.get(site, places / site)), "state": str(places / "state" / site)}
+        where = {
+            "client": site,
+            "data": str(data.get(site, places / site)),
+            "state": str(places / "state" / site),
+        }
         grid.contexts[node] = Context(1, node, where, RecordDict(), {})
     return grid
 
 
 def play(places, grid, **settings):
-    context = Context(1, 1, {}, RecordDict(), {"out": str(places / "runs"), "wait-seconds": 1.0, **settings})
+    context = Context(
+        1, 1, {}, RecordDict(), {"out": str(places / "runs"), "wait-seconds": 1.0, **settings}
+    )
     server_app(places / "app")(grid, context)
     (folder,) = (places / "runs").iterdir()
     return gcfl.load(folder)
@@ -99,7 +112,9 @@ def pictures(folder):
 
 @pytest.mark.parametrize("method", ["gcfl", "scaffold+gcfl", "fedavg"])
 def test_the_same_bits_as_one_machine_that_holds_all(places, method):
-    """The oracle: everything in one npz, who holds what in a file, classes and sets given. West has one class of four."""
+    """The oracle: everything in one npz, who holds what in a file, classes and sets given. West has
+    one class of four.
+    """
     assert export(places, "--method", method, "--data.test", "24") == 0
     grid = nodes(places)
     theirs = play(places, grid)
@@ -108,12 +123,22 @@ def test_the_same_bits_as_one_machine_that_holds_all(places, method):
     sets = {name: getattr(federation, name) for name in ("validation", "test")}
     parts = [pictures(places / site) for site in SITES]
     labels = sorted(NAMES)
-    held = {"x": np.concatenate([x for x, _ in parts]), "y": np.concatenate([y for _, y in parts]), "classes": np.array(labels)}
+    held = {
+        "x": np.concatenate([x for x, _ in parts]),
+        "y": np.concatenate([y for _, y in parts]),
+        "classes": np.array(labels),
+    }
     for name, shard in sets.items():
         held |= {f"x_{name}": shard.x.numpy(), f"y_{name}": np.array(labels)[shard.y.numpy()]}
     np.savez(places / "all.npz", **held)
-    (places / "owners.txt").write_text("".join(f"{site}\n" * len(y) for site, (_, y) in zip(SITES, parts, strict=True)))
-    data = {"source": str(places / "all.npz"), "partition": "given", "owners": str(places / "owners.txt")}
+    (places / "owners.txt").write_text(
+        "".join(f"{site}\n" * len(y) for site, (_, y) in zip(SITES, parts, strict=True))
+    )
+    data = {
+        "source": str(places / "all.npz"),
+        "partition": "given",
+        "owners": str(places / "owners.txt"),
+    }
     ours = gcfl.run(out=places / "ours", method=method, data=data, **SETTINGS)
     assert ours.curve == theirs.curve
     for name, tensor in ours.model.tree.items():
@@ -130,14 +155,22 @@ def test_what_travels_and_what_is_written(places):
     assert '"north"' in clients
     assert "80" in clients
     network = result.model.network
-    shapes = {tuple(tensor.shape) for tensor in network.tree().values()} | {(4, network.width + 1), ()}
+    shapes = {tuple(tensor.shape) for tensor in network.tree().values()} | {
+        (4, network.width + 1),
+        (),
+    }
     for message in grid.seen:
         for record in message.content.values():
             if isinstance(record, ArrayRecord):
                 assert all(tuple(array.shape) in shapes for array in record.values())
             else:
                 assert all(isinstance(value, str | int | float | list) for value in record.values())
-                assert all(isinstance(one, str) for value in record.values() if isinstance(value, list) for one in value)
+                assert all(
+                    isinstance(one, str)
+                    for value in record.values()
+                    if isinstance(value, list)
+                    for one in value
+                )
                 assert not {"indices", "labels", "data"} & set(record)
     assert {path.name for path in (places / "state").iterdir()} == set(SITES)
     assert result.finished
@@ -147,7 +180,8 @@ def test_an_unknown_class_is_refused_by_name(places):
     assert export(places) == 0
     (places / "south" / "one").rename(places / "south" / "onee")
     with pytest.raises(
-        RunError, match=r"not come: south \(south: .*has the class 'onee', which the server does not know; did you mean one"
+        RunError,
+        match=r"not come: south \(south: .*has the class 'onee', which the server does not know;",
     ):
         play(places, nodes(places))
     assert not list((places / "runs").glob("*/rounds.jsonl"))
@@ -161,13 +195,18 @@ def test_an_unknown_class_is_refused_by_name(places):
         ({"data": None}, 'must say where this site\'s data lies: data="/path/to/it"'),
         ({"data": "/nowhere"}, "says data=./nowhere., and nothing is there"),
         ({"client": None}, "must say which client this is"),
-        ({"data": "digits"}, r"has the class '4', which the server does not know|has samples of shape|has the class '0'"),
+        (
+            {"data": "digits"},
+            r"has the class '4', which the server|has samples of shape|has the class '0'",
+        ),
     ],
 )
 def test_a_node_that_is_told_wrong_says_so(places, change, sentence):
     assert export(places) == 0
     node = {"client": "north", "data": str(places / "north"), **change}
-    context = Context(1, 1, {key: value for key, value in node.items() if value is not None}, RecordDict(), {})
+    context = Context(
+        1, 1, {key: value for key, value in node.items() if value is not None}, RecordDict(), {}
+    )
     with pytest.raises((ConfigError, DataError), match=sentence):
         site_in(places / "app")(context)
 
@@ -216,7 +255,9 @@ def test_a_site_whose_data_changes_forgets_its_coreset_and_nothing_else(places, 
 
 
 def test_tables_are_read_by_their_columns_names(tmp_path):
-    """A site's columns may stand in another order, with others between them; a missing one is named."""
+    """A site's columns may stand in another order, with others between them; a missing one is
+    named.
+    """
     draw = np.random.default_rng(0)
 
     def write(name, header, rows):
@@ -225,8 +266,16 @@ def test_tables_are_read_by_their_columns_names(tmp_path):
 
     values = draw.normal(size=(60, 2)).round(4)
     kinds = ["sick" if value else "well" for value in draw.random(60) > 0.5]
-    write("server.csv", ["age", "weight", "label"], [[a, w, k] for (a, w), k in zip(values, kinds, strict=True)])
-    write("site.csv", ["id", "weight", "label", "age"], [["x7", 2.5, "well", 1.5], ["x8", 4.5, "well", 3.5]])
+    write(
+        "server.csv",
+        ["age", "weight", "label"],
+        [[a, w, k] for (a, w), k in zip(values, kinds, strict=True)],
+    )
+    write(
+        "site.csv",
+        ["id", "weight", "label", "age"],
+        [["x7", 2.5, "well", 1.5], ["x8", 4.5, "well", 3.5]],
+    )
     write("lacks.csv", ["weight", "label"], [[2.5, "well"]])
     settings = {"data": {"source": str(tmp_path / "server.csv")}, "model": {"name": "logistic"}}
     experiment, sites = config.build(settings)[0], ("a",)
@@ -234,11 +283,15 @@ def test_tables_are_read_by_their_columns_names(tmp_path):
     (tmp_path / "terms.toml").write_text(terms.to_toml())
     again = Terms.read(tmp_path)
     assert again.to_toml() == terms.to_toml()
-    assert all((one == other).all() for one, other in zip(again.normaliser, terms.normaliser, strict=True))
+    assert all(
+        (one == other).all() for one, other in zip(again.normaliser, terms.normaliser, strict=True)
+    )
     (tmp_path / "experiment.toml").write_text(experiment.to_toml())
 
     def site(name):
-        return site_in(tmp_path)(Context(1, 1, {"client": "a", "data": str(tmp_path / name)}, RecordDict(), {}))
+        return site_in(tmp_path)(
+            Context(1, 1, {"client": "a", "data": str(tmp_path / name)}, RecordDict(), {})
+        )
 
     shard = site("site.csv").shard
     assert shard.x.tolist() == [[1.5, 2.5], [3.5, 4.5]]

@@ -18,7 +18,10 @@ from helpers import tiny
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(900),
-    pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed: pip install 'gcfl[simulation]'"),
+    pytest.mark.skipif(
+        importlib.util.find_spec("ray") is None,
+        reason="Ray is not installed: pip install 'gcfl[simulation]'",
+    ),
 ]
 
 
@@ -28,24 +31,33 @@ def exported(tmp_path, **changes):
     return result, tmp_path / "app"
 
 
-@pytest.mark.parametrize(("method", "clients", "cohort"), [("scaffold+gcfl", 3, 1.0), ("moon", 4, 2)])
+@pytest.mark.parametrize(
+    ("method", "clients", "cohort"), [("scaffold+gcfl", 3, 1.0), ("moon", 4, 2)]
+)
 def test_the_same_bits_and_the_same_curve(method, clients, cohort, tmp_path):
     ours, app = exported(tmp_path, method=method, cohort=cohort, data={"clients": clients})
     simulate(app, tmp_path / "theirs", clients, tmp_path / "place", seconds=800)
     assert not alive(tmp_path / "place" / "home")
     (folder,) = (tmp_path / "theirs").iterdir()
     assert folder.name == ours.folder.name
-    assert (folder / "model.safetensors").read_bytes() == (ours.folder / "model.safetensors").read_bytes()
+    assert (folder / "model.safetensors").read_bytes() == (
+        ours.folder / "model.safetensors"
+    ).read_bytes()
     theirs = gcfl.load(folder)
     assert theirs.curve == ours.curve
     assert len(theirs.curve) == 4
     for name in ("cohort", "left_out", "samples", "steps", "bytes", "loss"):
-        assert [record[name] for record in theirs.rounds] == [record[name] for record in ours.rounds], name
+        assert [record[name] for record in theirs.rounds] == [
+            record[name] for record in ours.rounds
+        ], name
 
 
 def test_a_simulation_with_too_few_nodes_fails_and_says_what_to_type(tmp_path):
     """Flower's command succeeds all the same."""
     _, app = exported(tmp_path, method="fedavg", data={"clients": 3})
-    with pytest.raises(RunError, match=r"finished:failed.*has 3 clients, but this simulation has 2 nodes.*num-supernodes=3"):
+    with pytest.raises(
+        RunError,
+        match=r"finished:failed.*has 3 clients, but this simulation has 2 nodes.*num-supernodes=3",
+    ):
         simulate(app, tmp_path / "theirs", 2, tmp_path / "place", seconds=800)
     assert not alive(tmp_path / "place" / "home")

@@ -1,4 +1,6 @@
-"""GCFL around Flower's strategies: what they see, who is asked to select and when, what travels, and what is an error."""
+"""GCFL around Flower's strategies: what they see, who is asked to select and when, what travels,
+and what is an error.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ def first_arrays():
 
 
 def client(seen, mods=(gcfl_mod,), choose=coreset):
-    """One gradient step on what `choose` gives; what the app is sent and what it chose is noted in `seen`."""
+    """One gradient step on what `choose` gives; what the app is sent and what it chose is noted in
+    `seen`.
+    """
     app = ClientApp()
 
     @app.train(mods=list(mods))
@@ -73,11 +77,16 @@ def client(seen, mods=(gcfl_mod,), choose=coreset):
             for part in model.parameters():
                 part -= 0.1 * part.grad
         metrics = MetricRecord({"num-examples": len(chosen), "loss": 0.5})
-        return Message(RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": metrics}), reply_to=message)
+        return Message(
+            RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": metrics}),
+            reply_to=message,
+        )
 
     @app.evaluate()
     def evaluate(message, context):
-        return Message(RecordDict({"metrics": MetricRecord({"num-examples": 1, "acc": 1.0})}), reply_to=message)
+        return Message(
+            RecordDict({"metrics": MetricRecord({"num-examples": 1, "acc": 1.0})}), reply_to=message
+        )
 
     return app
 
@@ -104,7 +113,9 @@ def asked(grid):
 
 
 def dp(kind, inner, **more):
-    return getattr(flowers, f"DifferentialPrivacy{kind}Clipping")(inner, 0.01, num_sampled_clients=NODES, **more)
+    return getattr(flowers, f"DifferentialPrivacy{kind}Clipping")(
+        inner, 0.01, num_sampled_clients=NODES, **more
+    )
 
 
 INSIDE = {
@@ -116,12 +127,29 @@ INSIDE = {
     "FedMedian": (lambda: wrapped(flowers.FedMedian()), ()),
     "FedTrimmedAvg": (lambda: wrapped(flowers.FedTrimmedAvg()), ()),
     "Krum": (lambda: wrapped(flowers.Krum(num_malicious_nodes=1)), ()),
-    "MultiKrum": (lambda: wrapped(flowers.MultiKrum(num_malicious_nodes=1, num_nodes_to_select=2)), ()),
+    "MultiKrum": (
+        lambda: wrapped(flowers.MultiKrum(num_malicious_nodes=1, num_nodes_to_select=2)),
+        (),
+    ),
     "DP server": (lambda: wrapped(dp("ServerSideFixed", flowers.FedAvg(), clipping_norm=1.0)), ()),
-    "DP client": (lambda: wrapped(dp("ClientSideFixed", flowers.FedAvg(), clipping_norm=1.0)), (fixedclipping_mod,)),
-    "DP adaptive": (lambda: wrapped(dp("ClientSideAdaptive", flowers.FedAvg())), (adaptiveclipping_mod,)),
-    "DP of Krum": (lambda: wrapped(dp("ServerSideFixed", flowers.Krum(num_malicious_nodes=1), clipping_norm=1.0)), ()),
-    "DP around GCFL": (lambda: dp("ClientSideFixed", wrapped(flowers.FedAdam(eta=0.01)), clipping_norm=1.0), (fixedclipping_mod,)),
+    "DP client": (
+        lambda: wrapped(dp("ClientSideFixed", flowers.FedAvg(), clipping_norm=1.0)),
+        (fixedclipping_mod,),
+    ),
+    "DP adaptive": (
+        lambda: wrapped(dp("ClientSideAdaptive", flowers.FedAvg())),
+        (adaptiveclipping_mod,),
+    ),
+    "DP of Krum": (
+        lambda: wrapped(
+            dp("ServerSideFixed", flowers.Krum(num_malicious_nodes=1), clipping_norm=1.0)
+        ),
+        (),
+    ),
+    "DP around GCFL": (
+        lambda: dp("ClientSideFixed", wrapped(flowers.FedAdam(eta=0.01)), clipping_norm=1.0),
+        (fixedclipping_mod,),
+    ),
 }
 
 
@@ -139,7 +167,8 @@ def test_every_strategy_inside_aggregates(name):
     for key, array in result.arrays.items():
         assert np.isfinite(array.numpy()).all()
         assert not np.array_equal(array.numpy(), first[key].numpy()), key
-    assert asked(grid) == sorted(grid.contexts)  # once each in three rounds, so every acknowledgement was heard
+    # once each in three rounds, so every acknowledgement was heard
+    assert asked(grid) == sorted(grid.contexts)
 
 
 class Counting:
@@ -156,7 +185,9 @@ class Counting:
         self.releases += count
 
     def get_privacy_spent(self, delta=None):
-        return PrivacySpent(epsilon=0.0, delta=0.1, num_releases=self.releases, accounting_method="none")
+        return PrivacySpent(
+            epsilon=0.0, delta=0.1, num_releases=self.releases, accounting_method="none"
+        )
 
 
 def test_the_privacy_accountant_counts_inside_and_refuses_us_inside_it():
@@ -181,7 +212,9 @@ class Spy(flowers.FedAvg):
         return messages
 
     def aggregate_train(self, server_round, replies):
-        self.given += [(reply.metadata.src_node_id, RecordDict(dict(reply.content))) for reply in replies]
+        self.given += [
+            (reply.metadata.src_node_id, RecordDict(dict(reply.content))) for reply in replies
+        ]
         return super().aggregate_train(server_round, replies)
 
 
@@ -192,7 +225,8 @@ def test_the_strategy_inside_and_the_app_see_what_they_would_without_gcfl():
         random.seed(0)
         arrays = play(around(spy), Here(client(seen, mods, everything), NODES), 1, first_arrays())
         assert all(set(content) == {"arrays", "config"} for content in spy.made)
-        assert len({id(content) for content in spy.made}) == 1  # Flower's own shared records: ours were added to copies
+        # Flower's own shared records: ours were added to copies
+        assert len({id(content) for content in spy.made}) == 1
         views.append((spy.given, [(node, content) for node, content, _ in seen], arrays))
     assert views[0] == views[1]
 
@@ -206,7 +240,9 @@ def test_who_is_due():
     arrays = first_arrays()
     told = {}
     for server_round in range(1, 8):
-        grid.meddle = lambda message, reply, now=server_round: None if (now, message.metadata.dst_node_id) == (1, lost) else reply
+        grid.meddle = lambda message, reply, now=server_round: (
+            None if (now, message.metadata.dst_node_id) == (1, lost) else reply
+        )
         if server_round == 3:
             grid.contexts[late] = late_context
         arrays = play(strategy, grid, server_round, arrays)
@@ -244,12 +280,16 @@ def test_a_folder_keeps_the_coreset_through_a_restart_but_not_for_another_run(tm
     seen = []
     grid, strategy = Here(client(seen), NODES), wrapped(every=9)
     for node in grid.contexts:
-        grid.contexts[node] = Context(1, node, {"state": str(tmp_path / str(node))}, RecordDict(), {})
+        grid.contexts[node] = Context(
+            1, node, {"state": str(tmp_path / str(node))}, RecordDict(), {}
+        )
     arrays = play(strategy, grid, 1, first_arrays())
     for node, context in grid.contexts.items():
         grid.contexts[node] = Context(context.run_id, node, context.node_config, RecordDict(), {})
     play(strategy, grid, 2, arrays)
-    first, again = ({node: chosen.indices for node, _, chosen in part} for part in (seen[:NODES], seen[NODES:]))
+    first, again = (
+        {node: chosen.indices for node, _, chosen in part} for part in (seen[:NODES], seen[NODES:])
+    )
     assert first == again
     for node, context in grid.contexts.items():
         grid.contexts[node] = Context(2, node, context.node_config, RecordDict(), {})
@@ -269,7 +309,9 @@ def test_only_the_gradient_goes_down_and_only_a_round_comes_up():
         assert set(content) <= names
         assert {name: tuple(array.shape) for name, array in content["arrays"].items()} == shapes
         if "gcfl.target" in content:
-            assert {name: tuple(array.shape) for name, array in content["gcfl.target"].items()} == {"target": (CLASSES, 9)}
+            assert {name: tuple(array.shape) for name, array in content["gcfl.target"].items()} == {
+                "target": (CLASSES, 9)
+            }
         if "metrics" in content:  # an answer
             assert dict(content["gcfl"]).keys() == {"selected"}
             assert content["gcfl"]["selected"] in (1, 3)
@@ -283,10 +325,16 @@ def test_only_the_gradient_goes_down_and_only_a_round_comes_up():
 @pytest.mark.parametrize("absent", [False, True])
 def test_the_coreset_is_the_one_that_our_engine_picks(score, absent):
     ready = prepared(method="gcfl", data={"alpha": 0.3})
-    network, clients, validation = ready.setting.network, ready.federation.clients, ready.federation.validation
+    network, clients, validation = (
+        ready.setting.network,
+        ready.federation.clients,
+        ready.federation.validation,
+    )
     if absent:
         kept = torch.nonzero(validation.y != 3)[:, 0]
-        validation = type(validation)(validation.x[kept], validation.y[kept], validation.ids[kept.numpy()])
+        validation = type(validation)(
+            validation.x[kept], validation.y[kept], validation.ids[kept.numpy()]
+        )
     selector = GradientMatching(score=score, budget=0.2)
     model = network.tree()
     target = selector.target(ServerView(ready.setting, 1, model, validation, ()))
@@ -315,7 +363,9 @@ def test_the_coreset_is_the_one_that_our_engine_picks(score, absent):
         view = ClientView(ready.setting, 1, number, model, clients.shard(number))
         expected = selector.select(view, target, {}).coreset
         assert found[number].indices == expected.indices.tolist()
-        torch.testing.assert_close(found[number].weights, torch.from_numpy(expected.weights), atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(
+            found[number].weights, torch.from_numpy(expected.weights), atol=1e-5, rtol=1e-4
+        )
 
 
 def test_a_round_without_a_valid_answer_is_an_error(caplog):
@@ -334,11 +384,15 @@ def test_a_round_without_a_valid_answer_is_an_error(caplog):
     assert play(strategy, grid, 1, arrays) is not None
     assert f"round 1: node {bad} failed: the node is gone" in caplog.text
     grid.meddle = lambda *_: None
-    with pytest.raises(RunError, match=r"round 2: none of 5 nodes gave a valid answer; node \d+: no answer$"):
+    with pytest.raises(
+        RunError, match=r"round 2: none of 5 nodes gave a valid answer; node \d+: no answer$"
+    ):
         play(strategy, grid, 2, arrays)
     wrong_order = Here(client([], [fixedclipping_mod, gcfl_mod]), NODES)
     strategy = wrapped(dp("ClientSideFixed", flowers.FedAvg(), clipping_norm=1.0))
-    with pytest.raises(RunError, match=r"none of 5 nodes .* \(gcfl_mod must be the first of the mods\)"):
+    with pytest.raises(
+        RunError, match=r"none of 5 nodes .* \(gcfl_mod must be the first of the mods\)"
+    ):
         strategy.start(grid=wrong_order, initial_arrays=arrays, num_rounds=2)
 
 
@@ -358,12 +412,24 @@ def test_arrays_may_be_numbered_and_must_fit():
     grid = Here(client([]), NODES)
 
     def target(arrays):
-        return wrapped().configure_train(1, arrays, ConfigRecord(), grid)[0].content["gcfl.target"]["target"].numpy()
+        return (
+            wrapped()
+            .configure_train(1, arrays, ConfigRecord(), grid)[0]
+            .content["gcfl.target"]["target"]
+            .numpy()
+        )
 
     np.testing.assert_array_equal(target(ordered), target(first_arrays()))
-    with pytest.raises(ConfigError, match=r"not the one that the strategy trains: they differ in 'head\.weight'"):
+    with pytest.raises(
+        ConfigError, match=r"not the one that the strategy trains: they differ in 'head\.weight'"
+    ):
         target(ArrayRecord(Net(classes=7).state_dict()))
-    broken = ArrayRecord({key: torch.full_like(value, torch.nan) for key, value in first_arrays().to_torch_state_dict().items()})
+    broken = ArrayRecord(
+        {
+            key: torch.full_like(value, torch.nan)
+            for key, value in first_arrays().to_torch_state_dict().items()
+        }
+    )
     with pytest.raises(RunError, match="round 1: the clean set's gradient has NaN"):
         target(broken)
 
@@ -379,19 +445,40 @@ class Softmax(Net):
         ({"budget": 1.5}, r"budget must be in \(0, 1\], got 1.5"),
         ({"budget": "all"}, "budget must be a number, got 'all'"),
         ({"every": 0}, "every must be at least 1, got 0"),
-        ({"score": "closest"}, "score must be 'correlation', 'distance' or 'nearest', got 'closest'"),
+        (
+            {"score": "closest"},
+            "score must be 'correlation', 'distance' or 'nearest', got 'closest'",
+        ),
         ({"seed": -1}, "seed must be"),
         ({"model": nn.Flatten}, "the model has no Linear layer"),
         ({"model": Softmax}, "the model does not end in a Linear layer"),
-        ({"model": lambda: 3}, "model must be a torch module or a function that makes one, got int"),
+        (
+            {"model": lambda: 3},
+            "model must be a torch module or a function that makes one, got int",
+        ),
         ({"model": nn.Linear(7, 4)}, "the model cannot take samples of shape"),
-        ({"validation": (torch.empty(0, 6), torch.empty(0, dtype=torch.int64))}, "the arrays are empty"),
+        (
+            {"validation": (torch.empty(0, 6), torch.empty(0, dtype=torch.int64))},
+            "the arrays are empty",
+        ),
         ({"validation": TensorDataset(torch.empty(0, 6), torch.empty(0))}, "the dataset is empty"),
         ({"validation": (samples(0)[0], samples(0)[1][:3])}, "there are 40 samples and 3 labels"),
-        ({"validation": (samples(0)[0], samples(0)[1] + 2)}, "the clean set's labels must be in 0 .. 3, .* got 4, 5"),
-        ({"validation": (samples(0)[0], samples(0)[1] / 3)}, r"labels must be class numbers \(n,\), got torch.float32"),
-        ({"validation": samples(0, 4)}, "a single sample of class 0, 1, 2, 3, and its gradient would reveal"),
-        ({"inner": "FedAvg"}, "strategy must be one of flwr.serverapp.strategy, as FedAvg.. is, got str"),
+        (
+            {"validation": (samples(0)[0], samples(0)[1] + 2)},
+            "the clean set's labels must be in 0 .. 3, .* got 4, 5",
+        ),
+        (
+            {"validation": (samples(0)[0], samples(0)[1] / 3)},
+            r"labels must be class numbers \(n,\), got torch.float32",
+        ),
+        (
+            {"validation": samples(0, 4)},
+            "a single sample of class 0, 1, 2, 3, and its gradient would reveal",
+        ),
+        (
+            {"inner": "FedAvg"},
+            "strategy must be one of flwr.serverapp.strategy, as FedAvg.. is, got str",
+        ),
     ],
 )
 def test_bad_input_is_one_clear_sentence(options, sentence):
@@ -417,7 +504,10 @@ def test_few_clean_samples_and_a_start_that_is_not_used_are_told_of(caplog):
 
 def test_making_the_strategy_leaves_models_and_generators_alone():
     arrays, model = first_arrays(), Net()
-    before, state = {key: value.clone() for key, value in model.state_dict().items()}, torch.get_rng_state()
+    before, state = (
+        {key: value.clone() for key, value in model.state_dict().items()},
+        torch.get_rng_state(),
+    )
     wrapped(model=model).configure_train(1, arrays, ConfigRecord(), Here(client([]), NODES))
     wrapped(model=Net)
     assert model.training

@@ -1,4 +1,6 @@
-"""Each rule against its definition, written here a second time, on problems small enough to compute by hand."""
+"""Each rule against its definition, written here a second time, on problems small enough to compute
+by hand.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ def test_a_fedprox_step_is_the_proximal_gradient():
     """Several full-batch steps, written out: θ ← θ - η (∇F(θ) + μ (θ - θ_t))."""
     mu, steps = 0.7, 4
     train = {**PLAIN_SGD, "batch": 1000, "steps": steps}
-    ready, _, states, _ = played(1, method="fedprox", local={"mu": mu}, train=train, model={"name": "logistic"})
+    ready, _, states, _ = played(
+        1, method="fedprox", local={"mu": mu}, train=train, model={"name": "logistic"}
+    )
     network, moved = ready.setting.network, []
     for client in range(len(ready.federation.clients)):
         shard = ready.federation.clients.shard(client)
@@ -60,10 +64,19 @@ def test_a_fedprox_step_is_the_proximal_gradient():
         weight, bias = (start[name].clone().requires_grad_() for name in network.trained)
         for _ in range(steps):
             loss = cross_entropy(x @ weight.T + bias, shard.y)
-            pull = mu / 2 * sum(((now - start[name]) ** 2).sum() for name, now in zip(network.trained, (weight, bias), strict=True))
+            pull = (
+                mu
+                / 2
+                * sum(
+                    ((now - start[name]) ** 2).sum()
+                    for name, now in zip(network.trained, (weight, bias), strict=True)
+                )
+            )
             slopes = torch.autograd.grad(loss + pull, (weight, bias))
             with torch.no_grad():
-                weight, bias = (now - 0.1 * slope for now, slope in zip((weight, bias), slopes, strict=True))
+                weight, bias = (
+                    now - 0.1 * slope for now, slope in zip((weight, bias), slopes, strict=True)
+                )
             weight.requires_grad_(), bias.requires_grad_()
         moved.append([tensor.detach() for tensor in (weight, bias)])
     for place, name in enumerate(network.trained):
@@ -75,15 +88,24 @@ def test_without_their_term_fedprox_and_moon_are_fedavg_bit_for_bit(tmp_path):
     plain = run(tmp_path, method="fedavg")
     for method in ("fedprox", "moon"):
         result = run(tmp_path, method=method, local={"mu": 0.0})
-        assert (result.folder / "model.safetensors").read_bytes() == (plain.folder / "model.safetensors").read_bytes()
+        assert (result.folder / "model.safetensors").read_bytes() == (
+            plain.folder / "model.safetensors"
+        ).read_bytes()
     pulled = run(tmp_path, method="fedprox", local={"mu": 0.5})
-    assert (pulled.folder / "model.safetensors").read_bytes() != (plain.folder / "model.safetensors").read_bytes()
+    assert (pulled.folder / "model.safetensors").read_bytes() != (
+        plain.folder / "model.safetensors"
+    ).read_bytes()
 
 
 def test_a_stronger_pull_moves_less():
     def distance(mu):
-        _, _, states, _ = played(1, method="fedprox", local={"mu": mu}, train={**PLAIN_SGD, "epochs": 5})
-        return sum(float((states[1].model[name] - tensor).norm()) for name, tensor in states[0].model.items())
+        _, _, states, _ = played(
+            1, method="fedprox", local={"mu": mu}, train={**PLAIN_SGD, "epochs": 5}
+        )
+        return sum(
+            float((states[1].model[name] - tensor).norm())
+            for name, tensor in states[0].model.items()
+        )
 
     assert distance(0.0) > distance(1.0) > distance(5.0)
 
@@ -94,7 +116,12 @@ def test_a_stronger_pull_moves_less():
 def control_variates(ready, transport, name):
     """Every client's c_i; 0 for those that never took part."""
     zero = torch.zeros_like(ready.setting.network.tree()[name])
-    return torch.stack([transport.of(client).get("local", {}).get(name, zero) for client in range(len(ready.federation.clients))])
+    return torch.stack(
+        [
+            transport.of(client).get("local", {}).get(name, zero)
+            for client in range(len(ready.federation.clients))
+        ]
+    )
 
 
 @pytest.mark.parametrize("cohort", [1.0, 2])
@@ -107,9 +134,13 @@ def test_the_servers_control_variate_stays_the_mean_of_all_clients(cohort):
 
 
 def test_a_clients_control_variate_is_its_mean_gradient():
-    """With one step per round and no weight decay, option II gives c_i⁺ = ∇F_i(θ_t), whatever c_i and c were."""
+    """With one step per round and no weight decay, option II gives c_i⁺ = ∇F_i(θ_t), whatever c_i
+    and c were.
+    """
     train = {**PLAIN_SGD, "batch": 1000, "steps": 1}
-    ready, transport, states, _ = played(3, method="scaffold", train=train, model={"name": "logistic"})
+    ready, transport, states, _ = played(
+        3, method="scaffold", train=train, model={"name": "logistic"}
+    )
     network = ready.setting.network
     for client in range(5):
         shard = ready.federation.clients.shard(client)
@@ -171,7 +202,10 @@ def test_scaffold_reaches_the_optimum_of_a_heterogeneous_quadratic_where_fedavg_
                 y = theta.clone()
                 for _ in range(steps):
                     gradient = {"w": a * (y - b)}
-                    y = y - lr * (rule.correct(gradient, {"w": y}, fixed) if rule else gradient)["w"]
+                    y = (
+                        y
+                        - lr * (rule.correct(gradient, {"w": y}, fixed) if rule else gradient)["w"]
+                    )
                 locals_.append(y)
                 if rule:
                     tells, memory[client] = rule.finish({"w": y}, fixed, steps, lr)
@@ -210,7 +244,9 @@ def test_moons_loss_is_the_formula():
 def test_moon_compares_with_the_global_and_the_previous_local_model():
     """One full-batch step of round two, with the three models' features computed here."""
     train = {**PLAIN_SGD, "batch": 1000, "steps": 1}
-    ready, transport, states, _ = played(1, method="moon", local={"mu": 2.0}, train=train, cohort=1.0)
+    ready, transport, states, _ = played(
+        1, method="moon", local={"mu": 2.0}, train=train, cohort=1.0
+    )
     network, rule = ready.setting.network, ready.method.local
     previous = transport.of(0)["local"]
     assert set(previous) == set(states[1].model)
@@ -224,7 +260,10 @@ def test_moon_compares_with_the_global_and_the_previous_local_model():
     local = {name: tensor.clone().requires_grad_() for name, tensor in states[1].model.items()}
     z = features(local)
     loss = cross_entropy(z @ local["3.weight"].T + local["3.bias"], shard.y)
-    loss = loss + 2.0 * contrast(z, features(states[1].model), features(previous), rule.temperature).mean()
+    loss = (
+        loss
+        + 2.0 * contrast(z, features(states[1].model), features(previous), rule.temperature).mean()
+    )
     slopes = torch.autograd.grad(loss, [local[name] for name in network.trained])
     loop = ready.rounds(transport)
     answers = {}
@@ -246,8 +285,15 @@ def test_a_client_without_a_previous_model_trains_as_in_fedavg():
 def test_the_projection_head_is_what_moon_compares():
     ready = prepared(method="moon", model={"name": "mlp", "hidden": [16], "projection": 7})
     assert ready.setting.network.width == 7
-    linears = [part for part in ready.setting.network.module.modules() if isinstance(part, nn.Linear)]
-    assert [(part.in_features, part.out_features) for part in linears] == [(64, 16), (16, 16), (16, 7), (7, 10)]
+    linears = [
+        part for part in ready.setting.network.module.modules() if isinstance(part, nn.Linear)
+    ]
+    assert [(part.in_features, part.out_features) for part in linears] == [
+        (64, 16),
+        (16, 16),
+        (16, 7),
+        (7, 10),
+    ]
 
 
 # ---- cost
@@ -263,7 +309,9 @@ def test_what_methods_cost():
     for record in scaffold:
         assert record.bytes["down"] == {"model": 2 * size, "local": 2 * size}
         assert record.bytes["up"]["local"] == record.bytes["up"]["model"] == 2 * size
-    ready, _, states, gcfl_records = played(4, method="gcfl", cohort=1.0, coreset={"every": 3, "budget": 0.2})
+    ready, _, states, gcfl_records = played(
+        4, method="gcfl", cohort=1.0, coreset={"every": 3, "budget": 0.2}
+    )
     head = (ready.setting.network.width + 1) * 10
     for number, record in enumerate(gcfl_records):
         extra = record.bytes["down"].get("select", 0)
@@ -288,14 +336,18 @@ def merge_twice(rule, first, second):
     state = rule.server_init(model)
     for delta in (first, second):
         view = ServerView(setting, 0, model, None, (0,))
-        state, model = rule.merge(state, view, Replies({0: Update({name: torch.tensor(delta)}, {}, 1, {})}))
+        state, model = rule.merge(
+            state, view, Replies({0: Update({name: torch.tensor(delta)}, {}, 1, {})})
+        )
     return model[name]
 
 
 def test_server_momentum_by_hand():
     # v1 = Δ1, θ1 = θ0 + η v1; v2 = β v1 + Δ2, θ2 = θ1 + η v2
     theta = merge_twice(ServerMomentum(momentum=0.5, rate=2.0), [0.1, 0.2], [0.3, -0.1])
-    assert torch.allclose(theta, torch.tensor([1 + 0.2 + 2 * (0.05 + 0.3), 2 + 0.4 + 2 * (0.1 - 0.1)]))
+    assert torch.allclose(
+        theta, torch.tensor([1 + 0.2 + 2 * (0.05 + 0.3), 2 + 0.4 + 2 * (0.1 - 0.1)])
+    )
 
 
 def test_server_adam_by_hand():
@@ -310,7 +362,9 @@ def test_server_adam_by_hand():
 def test_momentum_zero_is_fedavg_bit_for_bit(tmp_path):
     plain = run(tmp_path, method="fedavg")
     still = run(tmp_path, method="fedavgm", server={"momentum": 0.0})
-    assert (still.folder / "model.safetensors").read_bytes() == (plain.folder / "model.safetensors").read_bytes()
+    assert (still.folder / "model.safetensors").read_bytes() == (
+        plain.folder / "model.safetensors"
+    ).read_bytes()
 
 
 def test_the_server_as_one_more_client():
@@ -320,11 +374,14 @@ def test_the_server_as_one_more_client():
     from gcfl.methods.own import own_update
 
     own = own_update(
-        ServerView(ready.setting, 0, states[0].model, ready.federation.validation, tuple(range(5))), ready.method.local
+        ServerView(ready.setting, 0, states[0].model, ready.federation.validation, tuple(range(5))),
+        ready.method.local,
     )
     assert own.examples == len(ready.federation.validation)
     for name in ready.setting.network.trained:
-        mean = torch.stack([*(answers[client].delta[name] for client in range(5)), own.delta[name]]).mean(0)
+        mean = torch.stack(
+            [*(answers[client].delta[name] for client in range(5)), own.delta[name]]
+        ).mean(0)
         assert torch.allclose(states[1].model[name], states[0].model[name] + mean, atol=1e-6)
     assert loop.method.server.takes_part
 
@@ -340,10 +397,16 @@ def test_warm_start_trains_before_the_first_round_and_fine_tuning_after_the_last
     assert not equal_trees(cold[2][1].model, warm[2][1].model)
     _, _, _, tuned = played(6, method="fedavg", server={"fine_tune": "end", "fine_tune_epochs": 2})
     plain = played(6, method="fedavg")[3]
-    extra = [after.samples["backward"] - before.samples["backward"] for after, before in zip(tuned, plain, strict=True)]
+    extra = [
+        after.samples["backward"] - before.samples["backward"]
+        for after, before in zip(tuned, plain, strict=True)
+    ]
     assert extra == [0, 0, 0, 0, 0, 2 * server]
     _, _, _, each = played(6, method="fedavg", server={"fine_tune": "each"})
-    extra = [after.samples["backward"] - before.samples["backward"] for after, before in zip(each, plain, strict=True)]
+    extra = [
+        after.samples["backward"] - before.samples["backward"]
+        for after, before in zip(each, plain, strict=True)
+    ]
     assert extra == [server] * 6
 
 
@@ -363,7 +426,12 @@ def test_names_say_what_a_method_is():
 def test_words_that_preset_options():
     assert config.build({"method": "gcfl+finetune"})[0].server.fine_tune == "end"
     assert config.build({"method": "fedavgm+warmstart"})[0].server.warm_start == 10
-    assert config.build({"method": "fedavg+warmstart", "server": {"warm_start": 2}})[0].server.warm_start == 2
+    assert (
+        config.build({"method": "fedavg+warmstart", "server": {"warm_start": 2}})[
+            0
+        ].server.warm_start
+        == 2
+    )
 
 
 # ---- keeping and stopping by what is held out
@@ -408,18 +476,30 @@ def test_fine_tuning_at_the_end_is_of_the_model_that_is_kept(tmp_path, server):
     settings = {"method": "fedavg", "train": {"lr": 0.3, "epochs": 5}, "rounds": 12}
     judged = {"hold_out": 0.5, **server}
     plain = run(tmp_path, **settings, server=judged)
-    tuned = run(tmp_path, **settings, server={**judged, "fine_tune": "end", "fine_tune_epochs": 20, "fine_tune_lr": 0.01})
+    tuned = run(
+        tmp_path,
+        **settings,
+        server={**judged, "fine_tune": "end", "fine_tune_epochs": 20, "fine_tune_lr": 0.01},
+    )
     assert len(tuned.rounds) == len(plain.rounds)
-    assert (plain.folder / "model.safetensors").read_bytes() != (tuned.folder / "model.safetensors").read_bytes()
+    assert (plain.folder / "model.safetensors").read_bytes() != (
+        tuned.folder / "model.safetensors"
+    ).read_bytes()
     test = prepared(**settings).federation.test
     for result in (plain, tuned):
-        assert (result.predict(test.x.numpy()) == test.y.numpy()).mean() == pytest.approx(result.accuracy)
+        assert (result.predict(test.x.numpy()) == test.y.numpy()).mean() == pytest.approx(
+            result.accuracy
+        )
 
 
 def test_the_server_trains_as_long_as_it_is_told(tmp_path):
-    short, long = (played(1, method="server-only", train={"batch": 10, "steps": steps})[3] for steps in (5, 50))
+    short, long = (
+        played(1, method="server-only", train={"batch": 10, "steps": steps})[3] for steps in (5, 50)
+    )
     assert (short[0].steps, long[0].steps) == (5, 50)
-    records = played(1, method="fedavg", train={"batch": 10, "steps": 50}, server={"takes_part": True})[3]
+    records = played(
+        1, method="fedavg", train={"batch": 10, "steps": 50}, server={"takes_part": True}
+    )[3]
     assert records[0].steps == 6 * 50
 
 
@@ -433,7 +513,12 @@ def test_kept_statistics_stay_whatever_trains():
         def forward(self, x):
             return self.out(self.body(x))
 
-    for changes in ({"server": {"warm_start": 1}}, {"server": {"fine_tune": "each"}}, {"method": "moon"}, {"method": "local-only"}):
+    for changes in (
+        {"server": {"warm_start": 1}},
+        {"server": {"fine_tune": "each"}},
+        {"method": "moon"},
+        {"method": "local-only"},
+    ):
         model = {"name": "given", "buffers": "keep"}
         ready = prepared(Given(model=Normed), **{"method": "fedavg", "model": model, **changes})
         transport = InProcess(ClientSide(ready.setting, ready.method, ready.federation.clients))
@@ -442,7 +527,11 @@ def test_kept_statistics_stay_whatever_trains():
         transport.commit(step.accepted)
         assert step.state.model["body.2.running_mean"].abs().max() == 0
         for client in range(5):
-            assert all(t.abs().max() == 0 for n, t in transport.of(client).get("local", {}).items() if n.endswith("running_mean"))
+            assert all(
+                t.abs().max() == 0
+                for n, t in transport.of(client).get("local", {}).items()
+                if n.endswith("running_mean")
+            )
 
 
 @pytest.mark.parametrize(
@@ -468,7 +557,10 @@ def test_centralised_is_sgd_on_all_samples(tmp_path):
     ready = prepared(method="centralised", train={"epochs": 2})
     assert len(ready.federation.clients) == 1
     assert len(ready.federation.clients.shard(0)) == 180
-    noisy, clean = (run(tmp_path, method=name, train={"epochs": 4}) for name in ("centralised", "centralised+skyline"))
+    noisy, clean = (
+        run(tmp_path, method=name, train={"epochs": 4})
+        for name in ("centralised", "centralised+skyline")
+    )
     assert noisy.rounds[0]["coreset"]["clean_share"] == pytest.approx(0.6, abs=0.02)
     assert clean.rounds[0]["coreset"]["clean_share"] == 1.0
 
@@ -487,7 +579,9 @@ def test_local_only_never_mixes():
     # Whoever comes late starts where everybody started, not at what others have learnt.
     ready, some, states, _ = played(4, method="local-only", cohort=2)
     assert equal_trees(states[0].model, states[3].model)
-    first = next(t for t in range(1, 4) if set(ready.rounds(some).draw(t)) - set(ready.rounds(some).draw(0)))
+    first = next(
+        t for t in range(1, 4) if set(ready.rounds(some).draw(t)) - set(ready.rounds(some).draw(0))
+    )
     client = (set(ready.rounds(some).draw(first)) - set(ready.rounds(some).draw(0))).pop()
     fresh = InProcess(ClientSide(ready.setting, ready.method, ready.federation.clients))
     expected = fresh.exchange({client: Broadcast(first, states[0].model, {})})[client].delta
@@ -501,7 +595,9 @@ def test_skyline_at_the_same_budget():
     sky = prepared(method="skyline+random", coreset={"budget": 0.1})
     from gcfl.methods.parts import ClientView
 
-    pooled = prepared(method="centralised+skyline+random", coreset={"budget": 0.1}).federation.clients.shard(0)
+    pooled = prepared(
+        method="centralised+skyline+random", coreset={"budget": 0.1}
+    ).federation.clients.shard(0)
     assert pooled.whole == 180
     for client in range(5):
         sizes = []
@@ -527,7 +623,9 @@ def test_losses_by_definition(seed):
     expected = 0.7 * -own.log() + 0.3 * -p.log().mean(1)
     assert torch.allclose(sample_losses(logits, labels, smooth), expected)
     assert torch.allclose(mean_loss(logits, labels, smooth, None), expected.mean())
-    assert torch.allclose(sample_losses(logits, labels, TrainOptions(loss="gce", gce_q=0.4)), (1 - own**0.4) / 0.4)
+    assert torch.allclose(
+        sample_losses(logits, labels, TrainOptions(loss="gce", gce_q=0.4)), (1 - own**0.4) / 0.4
+    )
     # Symmetric: cross-entropy both ways round, with log 0 = -4 in the labels.
     one_hot = torch.nn.functional.one_hot(labels, 4).double()
     reverse = -(p * torch.where(one_hot > 0, 0.0, -4.0)).sum(1)
@@ -535,17 +633,23 @@ def test_losses_by_definition(seed):
     assert torch.allclose(sce, 0.2 * -own.log() + 0.7 * reverse)
     weights = torch.rand(9, generator=draw, dtype=torch.float64)
     gce = TrainOptions(loss="gce", gce_q=0.4)
-    assert torch.allclose(mean_loss(logits, labels, gce, weights), ((1 - own**0.4) / 0.4 * weights).mean())
+    assert torch.allclose(
+        mean_loss(logits, labels, gce, weights), ((1 - own**0.4) / 0.4 * weights).mean()
+    )
 
 
 def test_clipping_shortens_and_never_lengthens():
     gradients = [torch.tensor([3.0]), torch.tensor([[4.0]])]
-    assert torch.allclose(torch.cat([part.flatten() for part in clipped(gradients, 1.0)]), torch.tensor([0.6, 0.8]))
+    assert torch.allclose(
+        torch.cat([part.flatten() for part in clipped(gradients, 1.0)]), torch.tensor([0.6, 0.8])
+    )
     assert all(torch.equal(a, b) for a, b in zip(clipped(gradients, 6.0), gradients, strict=True))
 
 
 def test_augmentation_is_a_shift_and_a_mirror():
-    """Every augmented image is found among all shifted and mirrored versions of its original; draws depend on step alone."""
+    """Every augmented image is found among all shifted and mirrored versions of its original; draws
+    depend on step alone.
+    """
     x = torch.arange(2 * 3 * 6 * 5, dtype=torch.float32).reshape(2, 3, 6, 5) + 1
     padded = torch.nn.functional.pad(x, (PADDING,) * 4)
     seen = set()
@@ -566,14 +670,27 @@ def test_augmentation_is_a_shift_and_a_mirror():
     assert len({down for down, _, _ in seen}) == 9
     assert len({across for _, across, _ in seen}) >= 8
     assert {mirror for _, _, mirror in seen} == {False, True}
-    assert not any(torch.equal(augmented(x, 99, step, False), augmented(x, 98, step, False)) for step in range(5))
+    assert not any(
+        torch.equal(augmented(x, 99, step, False), augmented(x, 98, step, False))
+        for step in range(5)
+    )
 
 
 @pytest.mark.parametrize(
-    "train", [{"loss": "gce"}, {"loss": "sce"}, {"smoothing": 0.2}, {"clip": 0.5}, {"augment": "flip+crop"}, {"augment": "crop"}]
+    "train",
+    [
+        {"loss": "gce"},
+        {"loss": "sce"},
+        {"smoothing": 0.2},
+        {"clip": 0.5},
+        {"augment": "flip+crop"},
+        {"augment": "crop"},
+    ],
 )
 def test_options_repeat_and_matter(tmp_path, train):
-    first, second = (run(tmp_path / str(workers), engine={"workers": workers}, train=train) for workers in (1, 2))
+    first, second = (
+        run(tmp_path / str(workers), engine={"workers": workers}, train=train) for workers in (1, 2)
+    )
     same_bits(first.folder, second.folder)
     assert (
         first.curve != run(tmp_path / "plain").curve
@@ -583,8 +700,15 @@ def test_options_repeat_and_matter(tmp_path, train):
 
 def test_augmentation_is_for_images(tmp_path):
     with pytest.raises(ConfigError, match=r"train\.augment is for images"):
-        gcfl.run(out=tmp_path, **tiny(data={"source": "blobs"}, train={"augment": "crop"}, model={"name": "logistic"}))
+        gcfl.run(
+            out=tmp_path,
+            **tiny(data={"source": "blobs"}, train={"augment": "crop"}, model={"name": "logistic"}),
+        )
 
 
 def test_parts_have_their_names():
-    assert {Proximal.name, ControlVariates.name, Contrastive.name} == {"proximal", "control-variates", "contrastive"}
+    assert {Proximal.name, ControlVariates.name, Contrastive.name} == {
+        "proximal",
+        "control-variates",
+        "contrastive",
+    }

@@ -35,24 +35,37 @@ def test_with_partial_participation_each_client_selects_by_the_age_of_its_own_ch
     last = {}
     for record in result.rounds:
         chosen = set(result.coresets.get(record["round"], {}))
-        cohort = set(prepared(method="gcfl", cohort=2, rounds=12).rounds(None).draw(record["round"]))
+        cohort = set(
+            prepared(method="gcfl", cohort=2, rounds=12).rounds(None).draw(record["round"])
+        )
         due = {client for client in cohort if record["round"] - last.get(client, -100) >= 3}
         assert chosen == due
         last.update(dict.fromkeys(chosen, record["round"]))
 
 
 def test_the_papers_schedule_selects_only_in_rounds_divisible_by_k(tmp_path):
-    result = run(tmp_path, method="gcfl", cohort=2, rounds=8, coreset={"every": 4, "schedule": "paper"})
+    result = run(
+        tmp_path, method="gcfl", cohort=2, rounds=8, coreset={"every": 4, "schedule": "paper"}
+    )
     assert sorted(result.coresets) == [0, 4]
-    # A client that was not there in a selecting round trains on a random coreset of the same size, not on everything.
+    # A client that was not there in a selecting round trains on a random coreset of the same size,
+    # not on everything.
     sizes = prepared().federation.clients.partition.sizes
     for record in result.rounds:
         cohort = prepared(cohort=2, rounds=8).rounds(None).draw(record["round"])
-        assert record["coreset"]["size"] == sum(max(1, round(0.2 * sizes[client])) for client in cohort)
+        assert record["coreset"]["size"] == sum(
+            max(1, round(0.2 * sizes[client])) for client in cohort
+        )
 
 
 def view_of(ready, client=0, round=0):
-    return ClientView(ready.setting, round, client, ready.setting.network.tree(), ready.federation.clients.shard(client))
+    return ClientView(
+        ready.setting,
+        round,
+        client,
+        ready.setting.network.tree(),
+        ready.federation.clients.shard(client),
+    )
 
 
 def test_a_lost_coreset_is_replaced_by_a_random_one_and_told():
@@ -70,7 +83,9 @@ def test_a_lost_coreset_is_replaced_by_a_random_one_and_told():
 
 
 def server_view(ready, clients=(0, 1), round=2):
-    return ServerView(ready.setting, round, ready.setting.network.tree(), ready.federation.validation, clients)
+    return ServerView(
+        ready.setting, round, ready.setting.network.tree(), ready.federation.validation, clients
+    )
 
 
 def reply(selection):
@@ -84,7 +99,9 @@ def test_the_servers_target_is_that_of_its_own_data():
     view = server_view(ready)
     target = GradientMatching().target(view)["target"]
     outputs = ready.setting.network.outputs(view.model, view.validation.x)
-    assert torch.equal(target, label_wise_target(outputs.features, outputs.logits.softmax(1), view.validation.y))
+    assert torch.equal(
+        target, label_wise_target(outputs.features, outputs.logits.softmax(1), view.validation.y)
+    )
     whole = GradientMatching(variant="whole").target(view)["target"]
     assert whole.shape == target.shape
     # The bias column of the mean gradient is the mean residual.
@@ -92,11 +109,17 @@ def test_the_servers_target_is_that_of_its_own_data():
     assert torch.allclose(whole[:, -1], residual.mean(0), atol=1e-6)
 
 
-@pytest.mark.parametrize("options", [{}, {"variant": "whole"}, {"score": "distance"}, {"score": "nearest"}, {"nonnegative": False}])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"variant": "whole"}, {"score": "distance"}, {"score": "nearest"}, {"nonnegative": False}],
+)
 @pytest.mark.parametrize("weighted", [False, True])
 def test_every_variant_trains(tmp_path, options, weighted):
     result = run(
-        tmp_path, method="gcfl", rounds=2, coreset={**options, "weighted": weighted, "split": "equal", "points_per_step": 2}
+        tmp_path,
+        method="gcfl",
+        rounds=2,
+        coreset={**options, "weighted": weighted, "split": "equal", "points_per_step": 2},
     )
     assert result.finished
     sizes = prepared().federation.clients.partition.sizes
@@ -119,7 +142,11 @@ def test_names_compose():
     both = parse("fedavg+random")
     assert both.select is Random
     assert parse("skyline+random").clean_only
-    for wrong, message in {"gcfl+random": "contradictory", "fedavg+": "unknown", "gclf": "did you mean gcfl"}.items():
+    for wrong, message in {
+        "gcfl+random": "contradictory",
+        "fedavg+": "unknown",
+        "gclf": "did you mean gcfl",
+    }.items():
         with pytest.raises(ConfigError, match=message):
             parse(wrong)
 
@@ -127,7 +154,10 @@ def test_names_compose():
 def test_skyline_with_a_budget_is_random_on_clean_samples(tmp_path):
     result = run(tmp_path, method="skyline+random")
     assert {record["coreset"]["clean_share"] for record in result.rounds} == {1.0}
-    assert result.rounds[0]["coreset"]["size"] < run(tmp_path, method="skyline").rounds[0]["coreset"]["size"] / 2
+    assert (
+        result.rounds[0]["coreset"]["size"]
+        < run(tmp_path, method="skyline").rounds[0]["coreset"]["size"] / 2
+    )
 
 
 def test_options_that_a_method_does_not_have_do_not_change_its_identity():
@@ -135,7 +165,10 @@ def test_options_that_a_method_does_not_have_do_not_change_its_identity():
     other, _ = config.build(tiny(method="fedavg", coreset={"budget": 0.7}))
     assert "coreset.budget" in unused
     assert one.identity() == other.identity()
-    changed = [config.build(tiny(method="gcfl", coreset={"budget": share}))[0].identity() for share in (0.3, 0.7)]
+    changed = [
+        config.build(tiny(method="gcfl", coreset={"budget": share}))[0].identity()
+        for share in (0.3, 0.7)
+    ]
     assert changed[0] != changed[1]
 
 

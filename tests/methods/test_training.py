@@ -39,21 +39,30 @@ def test_sgd_is_torchs(momentum, fused):
 
 
 @pytest.mark.parametrize(
-    ("n", "batch", "epochs", "steps"), [(10, 4, 2, None), (10, 4, 1, 7), (3, 8, 3, None), (8, 4, 1, 1), (1, 1, 1, 5)]
+    ("n", "batch", "epochs", "steps"),
+    [(10, 4, 2, None), (10, 4, 1, 7), (3, 8, 3, None), (8, 4, 1, 1), (1, 1, 1, 5)],
 )
 def test_orders_give_the_promised_steps(n, batch, epochs, steps):
     options = TrainOptions(batch=batch, epochs=epochs, steps=steps)
     passes = list(orders(0, 3, 2, n, options))
-    sizes = [len(order[start : start + batch]) for order in passes for start in range(0, len(order), batch)]
+    sizes = [
+        len(order[start : start + batch])
+        for order in passes
+        for start in range(0, len(order), batch)
+    ]
     assert len(sizes) == (steps or epochs * math.ceil(n / batch))
     for order in passes[:-1]:
         assert sorted(order) == list(range(n))
     assert len(set(passes[-1])) == len(passes[-1])
-    assert not np.array_equal(next(orders(0, 4, 2, 50, options)), next(orders(0, 3, 2, 50, options)))
+    assert not np.array_equal(
+        next(orders(0, 4, 2, 50, options)), next(orders(0, 3, 2, 50, options))
+    )
 
 
 def plain_fedavg(ready, rounds):
-    """FedAvg from the paper, with torch's own optimiser, nothing of ours but the data, the first weights and the batch orders."""
+    """FedAvg from the paper, with torch's own optimiser, nothing of ours but the data, the first
+    weights and the batch orders.
+    """
     federation, setting = ready.federation, ready.setting
     module = setting.network.module
     mean, deviation = federation.normaliser
@@ -65,7 +74,10 @@ def plain_fedavg(ready, rounds):
             module.load_state_dict(model)
             module.train()
             optimiser = torch.optim.SGD(
-                module.parameters(), lr=0.05 * (1 + math.cos(math.pi * t / rounds)) / 2, momentum=0.9, weight_decay=5e-4
+                module.parameters(),
+                lr=0.05 * (1 + math.cos(math.pi * t / rounds)) / 2,
+                momentum=0.9,
+                weight_decay=5e-4,
             )
             base = rng.key(setting.seed, "order", t, client)
             order = torch.from_numpy(rng.order(base, 0, len(shard)))
@@ -74,8 +86,13 @@ def plain_fedavg(ready, rounds):
                 optimiser.zero_grad()
                 cross_entropy(module(x), shard.y[batch]).backward()
                 optimiser.step()
-            deltas.append({name: value - model[name] for name, value in module.state_dict().items()})
-        model = {name: value + sum(delta[name] for delta in deltas) / len(deltas) for name, value in model.items()}
+            deltas.append(
+                {name: value - model[name] for name, value in module.state_dict().items()}
+            )
+        model = {
+            name: value + sum(delta[name] for delta in deltas) / len(deltas)
+            for name, value in model.items()
+        }
     return model
 
 
@@ -88,7 +105,9 @@ def test_fedavg_is_the_plain_loop(tmp_path):
 
 def view_of(ready, client=0):
     network = ready.setting.network
-    return ClientView(ready.setting, 0, client, network.tree(), ready.federation.clients.shard(client))
+    return ClientView(
+        ready.setting, 0, client, network.tree(), ready.federation.clients.shard(client)
+    )
 
 
 def test_weights_scale_the_gradient_and_zero_weights_drop_out():
@@ -100,9 +119,15 @@ def test_weights_scale_the_gradient_and_zero_weights_drop_out():
     network = ready.setting.network
     params = {name: value.clone().requires_grad_() for name, value in view.model.items()}
     rows = torch.tensor([0, 5, 7])
-    losses = cross_entropy(network(params, network.prepare(view.shard.x[rows])).logits, view.shard.y[rows], reduction="none")
+    losses = cross_entropy(
+        network(params, network.prepare(view.shard.x[rows])).logits,
+        view.shard.y[rows],
+        reduction="none",
+    )
     loss = (losses * torch.tensor([1.0, 0.5, 1.5])).mean()
-    for (name, value), gradient in zip(params.items(), torch.autograd.grad(loss, list(params.values())), strict=True):
+    for (name, value), gradient in zip(
+        params.items(), torch.autograd.grad(loss, list(params.values())), strict=True
+    ):
         assert torch.allclose(got.model[name], value - 0.1 * gradient, atol=1e-6)
     assert view.meter.backward == 3
 
@@ -117,7 +142,12 @@ def test_learning_rate_follows_the_cosine():
 def test_dropout_draws_from_the_runs_seed(tmp_path):
     class Dropped(torch.nn.Sequential):
         def __init__(self) -> None:
-            super().__init__(torch.nn.Flatten(), torch.nn.Linear(64, 20), torch.nn.Dropout(0.5), torch.nn.Linear(20, 10))
+            super().__init__(
+                torch.nn.Flatten(),
+                torch.nn.Linear(64, 20),
+                torch.nn.Dropout(0.5),
+                torch.nn.Linear(20, 10),
+            )
 
     import gcfl
     from helpers import tiny
@@ -127,4 +157,6 @@ def test_dropout_draws_from_the_runs_seed(tmp_path):
     first = gcfl.run(model=Dropped, out=tmp_path / "a", **settings)
     torch.rand(7)
     second = gcfl.run(model=Dropped, out=tmp_path / "b", **settings)
-    assert (first.folder / "model.safetensors").read_bytes() == (second.folder / "model.safetensors").read_bytes()
+    assert (first.folder / "model.safetensors").read_bytes() == (
+        second.folder / "model.safetensors"
+    ).read_bytes()

@@ -1,4 +1,6 @@
-"""Headless Chromium through its debugging pipe: enough to open a page, ask it things and look at it."""
+"""Headless Chromium through its debugging pipe: enough to open a page, ask it things and look at
+it.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,21 @@ import time
 from pathlib import Path
 from typing import Any
 
-FOUND = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
+FOUND = next(
+    (
+        path
+        for name in ("chromium", "chromium-browser", "google-chrome")
+        if (path := shutil.which(name))
+    ),
+    None,
+)
 _SECONDS = 60
 
 
 class Browser:
-    """One browser process; `requests` and `complaints` hold what the pages since asked for and complained of."""
+    """One browser process; `requests` and `complaints` hold what the pages since asked for and
+    complained of.
+    """
 
     def __enter__(self) -> Browser:
         self._home = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
@@ -43,7 +54,9 @@ class Browser:
             *flags,
             "about:blank",
         ]
-        self._process = subprocess.Popen(line, pass_fds=(down, up), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self._process = subprocess.Popen(
+            line, pass_fds=(down, up), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         os.close(down)
         os.close(up)
         os.set_blocking(self._read, False)
@@ -52,7 +65,9 @@ class Browser:
         self.complaints: list[str] = []
         self._session: str | None = None
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)[
+            "sessionId"
+        ]
         for domain in ("Page", "Network", "Runtime", "Log"):
             self.call(f"{domain}.enable")
         return self
@@ -93,23 +108,38 @@ class Browser:
             self.requests.append(parameters["request"]["url"])
         if message.get("method") in ("Runtime.exceptionThrown", "Log.entryAdded"):
             self.complaints.append(json.dumps(parameters))
-        if message.get("method") == "Runtime.consoleAPICalled" and parameters["type"] in ("error", "warning", "assert"):
+        if message.get("method") == "Runtime.consoleAPICalled" and parameters["type"] in (
+            "error",
+            "warning",
+            "assert",
+        ):
             self.complaints.append(json.dumps(parameters))
         return message
 
     def open(self, path: Path, width: int, dark: bool = False) -> None:
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600)
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=900,
+            deviceScaleFactor=1,
+            mobile=width < 600,
+        )
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.call("Emulation.setEmulatedMedia", features=scheme)
         self.call("Page.navigate", url=path.resolve().as_uri())
         end = time.monotonic() + _SECONDS
-        while self.ask("document.readyState") != "complete" or self.ask("location.protocol") != "file:":
+        while (
+            self.ask("document.readyState") != "complete"
+            or self.ask("location.protocol") != "file:"
+        ):
             if time.monotonic() > end:
                 raise TimeoutError(f"{path} does not open")
             time.sleep(0.02)
 
     def ask(self, expression: str) -> Any:
-        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        answer = self.call(
+            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
+        )
         if "exceptionDetails" in answer:
             raise RuntimeError(json.dumps(answer["exceptionDetails"]))
         return answer["result"].get("value")
@@ -119,4 +149,6 @@ class Browser:
         path.write_bytes(base64.b64decode(shot["data"]))
 
     def print(self, path: Path) -> None:
-        path.write_bytes(base64.b64decode(self.call("Page.printToPDF", printBackground=True)["data"]))
+        path.write_bytes(
+            base64.b64decode(self.call("Page.printToPDF", printBackground=True)["data"])
+        )

@@ -1,4 +1,6 @@
-"""The page in a real browser: silent, alone, nothing empty, nothing on top of anything else, on a phone and on a desk."""
+"""The page in a real browser: silent, alone, nothing empty, nothing on top of anything else, on a
+phone and on a desk.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,10 @@ from PIL import Image
 from gcfl.report.make import report
 from report.browser import FOUND, Browser
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(FOUND is None, reason="chromium is not installed")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(FOUND is None, reason="chromium is not installed"),
+]
 
 EMPTY = """[...document.querySelectorAll("figure")].filter((figure) => {
   const plot = figure.querySelector("svg.plot"), box = plot.getBoundingClientRect();
@@ -20,12 +25,14 @@ EMPTY = """[...document.querySelectorAll("figure")].filter((figure) => {
   return box.width < 200 || box.height < 30 || drawn.length === 0;
 }).map((figure) => figure.id)"""
 OVERLAPS = """[...document.querySelectorAll("svg.plot")].flatMap((plot) => {
-  const words = [...plot.querySelectorAll("text")].map((text) => [text.textContent, text.getBoundingClientRect()]);
+  const words = [...plot.querySelectorAll("text")].map(
+    (text) => [text.textContent, text.getBoundingClientRect()]);
   return words.flatMap(([first, a], place) => words.slice(place + 1).filter(([, b]) =>
     a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 3 && b.top < a.bottom - 3
   ).map(([second]) => `${plot.getAttribute("aria-label")}: ${first} | ${second}`));
 })"""
-OUTSIDE = """[...document.querySelectorAll("h1, h2, p, figcaption, svg.plot text, button, summary")].filter((one) => {
+OUTSIDE = """[...document.querySelectorAll(
+  "h1, h2, p, figcaption, svg.plot text, button, summary")].filter((one) => {
   const box = one.getBoundingClientRect();
   return box.width && (box.left < -1 || box.right > innerWidth + 1);
 }).map((one) => one.textContent)"""
@@ -55,7 +62,10 @@ def test_the_page(page, browser, width, dark, tmp_path):
     assert browser.ask(OUTSIDE) == []
     assert browser.ask("document.documentElement.scrollWidth") <= width
     browser.ask("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
-    assert browser.ask("[...document.querySelectorAll('figure')].every((one) => one.querySelector('td').offsetHeight > 0)")
+    assert browser.ask(
+        "[...document.querySelectorAll('figure')].every((one) => "
+        "one.querySelector('td').offsetHeight > 0)"
+    )
     assert browser.ask("document.documentElement.scrollWidth") <= width
     assert set(browser.requests) == {page.resolve().as_uri()}
     assert browser.complaints == []
@@ -68,12 +78,14 @@ def test_the_page(page, browser, width, dark, tmp_path):
 def test_a_name_hides_its_line(page, browser):
     browser.open(page, 1280)
     shown = (
-        "[...document.querySelectorAll('#rounds-0 [data-line]')].filter((one) => getComputedStyle(one).display !== 'none').length"
+        "[...document.querySelectorAll('#rounds-0 [data-line]')]"
+        ".filter((one) => getComputedStyle(one).display !== 'none').length"
     )
     assert browser.ask(shown) == 2
     browser.ask("document.querySelector('button[data-shows]').click()")
     assert browser.ask(shown) == 1
-    assert browser.ask("document.querySelectorAll('button[aria-pressed=false]').length") > 1  # in every legend
+    # in every legend
+    assert browser.ask("document.querySelectorAll('button[aria-pressed=false]').length") > 1
     browser.ask("document.querySelector('button[data-shows]').click()")
     assert browser.ask(shown) == 2
 
@@ -88,7 +100,8 @@ def test_the_browser_would_tell(browser, tmp_path):
     """The checks above can fail."""
     bad = tmp_path / "bad.html"
     bad.write_text(
-        '<figure id="a"><svg class="plot"></svg></figure><svg class="plot"><text y="20">one</text><text y="22">two</text></svg>'
+        '<figure id="a"><svg class="plot"></svg></figure><svg class="plot"><text '
+        'y="20">one</text><text y="22">two</text></svg>'
         '<img src="http://127.0.0.1:9/x.png"><script>missing()</script>'
     )
     browser.requests.clear()

@@ -36,8 +36,12 @@ def test_folders_at_any_depth_each_once(runs):
 DAMAGES = {
     "no config": lambda folder: (folder / "config.toml").unlink(),
     "config is no TOML": lambda folder: (folder / "config.toml").write_bytes(b"\xff\x00 = ["),
-    "config lacks the method": lambda folder: (folder / "config.toml").write_text("seed = 0\nrounds = 3\n"),
-    "a line torn in the middle": lambda folder: (folder / "rounds.jsonl").write_text('{"round": 0\n{"round": 1}\n'),
+    "config lacks the method": lambda folder: (folder / "config.toml").write_text(
+        "seed = 0\nrounds = 3\n"
+    ),
+    "a line torn in the middle": lambda folder: (folder / "rounds.jsonl").write_text(
+        '{"round": 0\n{"round": 1}\n'
+    ),
     "another file's lines": lambda folder: (folder / "rounds.jsonl").write_text("{}\n[]\n3\n"),
     "text for a number": lambda folder: change(folder, accuracy="high"),
     "not a number": lambda folder: change(folder, loss=float("nan")),
@@ -47,9 +51,14 @@ DAMAGES = {
     "environment is no JSON": lambda folder: (folder / "environment.json").write_text("{"),
     "environment is a list": lambda folder: (folder / "environment.json").write_text("[]"),
     "energy is a number": lambda folder: (folder / "energy.json").write_text("3"),
-    "rounds are text": lambda folder: (folder / "config.toml").write_text('method = "gcfl"\nseed = 0\nrounds = "x"\n'),
+    "rounds are text": lambda folder: (folder / "config.toml").write_text(
+        'method = "gcfl"\nseed = 0\nrounds = "x"\n'
+    ),
     "clients is a list": lambda folder: (folder / "clients.json").write_text("[]"),
-    "rounds is a folder": lambda folder: ((folder / "rounds.jsonl").unlink(), (folder / "rounds.jsonl").mkdir()),
+    "rounds is a folder": lambda folder: (
+        (folder / "rounds.jsonl").unlink(),
+        (folder / "rounds.jsonl").mkdir(),
+    ),
 }
 
 
@@ -88,7 +97,11 @@ def test_what_was_set_aside_and_copies_do_not_count(one):
 
 
 def test_nothing_to_report_is_one_sentence(tmp_path):
-    for paths, words in [([], "at least one"), ([tmp_path / "x"], "does not exist"), ([tmp_path], "no run")]:
+    for paths, words in [
+        ([], "at least one"),
+        ([tmp_path / "x"], "does not exist"),
+        ([tmp_path], "no run"),
+    ]:
         with pytest.raises(RunError, match=words):
             collect(paths)
     (tmp_path / "file").write_text("")
@@ -106,8 +119,19 @@ def test_accuracy_and_cost_are_those_of_the_summary(runs):
 
 def test_a_run_that_is_fine_tuned_at_the_end_has_the_accuracy_of_its_last_round(tmp_path):
     """As gcfl.load has it: the best round's model was trained on after that round was scored."""
-    server = {"hold_out": 0.5, "keep": "best", "fine_tune": "end", "fine_tune_epochs": 20, "fine_tune_lr": 0.01}
-    result = gcfl.run(out=tmp_path, **tiny(method="fedavg", train={"lr": 0.3, "epochs": 5}, rounds=12, server=server))
+    server = {
+        "hold_out": 0.5,
+        "keep": "best",
+        "fine_tune": "end",
+        "fine_tune_epochs": 20,
+        "fine_tune_lr": 0.01,
+    }
+    result = gcfl.run(
+        out=tmp_path,
+        **tiny(method="fedavg", train={"lr": 0.3, "epochs": 5}, rounds=12, server=server),
+    )
     assert read(result.folder).accuracy == result.accuracy == result.rounds[-1]["accuracy"]
     losses = [record["validation_loss"] for record in result.rounds]
-    assert result.accuracy != result.rounds[losses.index(min(losses))]["accuracy"], "this case shows nothing"
+    assert result.accuracy != result.rounds[losses.index(min(losses))]["accuracy"], (
+        "this case shows nothing"
+    )

@@ -14,7 +14,9 @@ from gcfl import cli
 def test_help_does_not_import_torch(verb):
     call = f"try:\n    main([{verb!r}, '--help'])\nexcept SystemExit:\n    pass"
     code = f"import sys\nfrom gcfl.cli import main\n{call}\nassert 'torch' not in sys.modules"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert f"gcfl {verb}" in done.stdout
 
@@ -23,7 +25,9 @@ def test_report(runs, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert cli.main(["report", str(runs)]) == 0
     assert capsys.readouterr().out == "report.html\n"
-    (tmp_path / "paper.json").write_text(json.dumps({"title": "Table 9", "rows": [{"label": "GCFL", "paper": 1, "ours": 2}]}))
+    (tmp_path / "paper.json").write_text(
+        json.dumps({"title": "Table 9", "rows": [{"label": "GCFL", "paper": 1, "ours": 2}]})
+    )
     arguments = ["-o", "x/y.html", "--title", "Mine", "--paper", "paper.json", "--no-data"]
     assert cli.main(["report", *map(str, (runs / "gcfl", runs / "fedavg")), *arguments]) == 0
     text = (tmp_path / "x" / "y.html").read_text()
@@ -54,7 +58,11 @@ def test_bad_input_is_one_sentence(runs, tmp_path, capsys):
 def test_damaged_folders_never_end_in_a_traceback(runs, tmp_path, capsys):
     for place, folder in enumerate(sorted(runs.glob("*/*"))):
         spoiled = shutil.copytree(folder, tmp_path / "in" / str(place))
-        file = sorted(path for path in spoiled.iterdir() if path.is_file() and path.suffix in (".toml", ".json", ".jsonl"))
+        file = sorted(
+            path
+            for path in spoiled.iterdir()
+            if path.is_file() and path.suffix in (".toml", ".json", ".jsonl")
+        )
         for path in file[place % len(file) : place % len(file) + 1]:
             path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     assert cli.main(["report", str(tmp_path / "in"), "-o", str(tmp_path / "r.html")]) == 0

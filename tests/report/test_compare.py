@@ -31,7 +31,10 @@ def test_settings_result_cost_and_curves(pair):
         assert f"{100 * last['accuracy']:.2f}" in text
         assert folder.name in text
     line = next(line for line in text.splitlines() if "samples trained on" in line)
-    summaries = [json.loads((folder / "summary.json").read_text())["cost"]["samples"]["backward"] for folder in pair]
+    summaries = [
+        json.loads((folder / "summary.json").read_text())["cost"]["samples"]["backward"]
+        for folder in pair
+    ]
     assert [f"{count:,}" in line for count in summaries] == [True, True]
     assert f"{summaries[1] / summaries[0]:.2f}" in line
     assert "A: accuracy, 6 rounds" in text

@@ -31,7 +31,9 @@ class Tracker:
 
 @pytest.fixture
 def codecarbon(monkeypatch):
-    monkeypatch.setitem(sys.modules, "codecarbon", types.SimpleNamespace(OfflineEmissionsTracker=Tracker))
+    monkeypatch.setitem(
+        sys.modules, "codecarbon", types.SimpleNamespace(OfflineEmissionsTracker=Tracker)
+    )
 
 
 def test_a_measured_run_is_shown_as_an_estimate(codecarbon, tmp_path):
@@ -75,7 +77,9 @@ def test_nothing_is_shown_where_nothing_was_measured(monkeypatch, tmp_path, capl
     assert "codecarbon is not installed" in caplog.text
     assert not (result.folder / "energy.json").exists()
     assert "nergy" not in report(result.folder, tmp_path / "a.html", data=False)[0].read_text()
-    monkeypatch.setitem(sys.modules, "codecarbon", types.SimpleNamespace(OfflineEmissionsTracker=Tracker))
+    monkeypatch.setitem(
+        sys.modules, "codecarbon", types.SimpleNamespace(OfflineEmissionsTracker=Tracker)
+    )
     monkeypatch.setattr(Tracker, "gives", None)  # it failed, and keeps that to itself
     shutil.rmtree(result.folder)
     with measured() as meter:

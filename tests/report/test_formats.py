@@ -45,8 +45,15 @@ def test_csv_and_json_hold_the_plain_numbers(runs, tmp_path):
         assert len(values) == 2
         assert float(row["accuracy_mean"]) == pytest.approx(mean(values))
         assert float(row["accuracy_sd"]) == pytest.approx(stdev(values))
-        assert group["accuracy"] == {"mean": float(row["accuracy_mean"]), "sd": float(row["accuracy_sd"]), "n": 2}
-        assert group["settings"] == {"method": row["method"], "data.noise": float(row["data.noise"])}
+        assert group["accuracy"] == {
+            "mean": float(row["accuracy_mean"]),
+            "sd": float(row["accuracy_sd"]),
+            "n": 2,
+        }
+        assert group["settings"] == {
+            "method": row["method"],
+            "data.noise": float(row["data.noise"]),
+        }
         assert row["seeds"] == "0 1"
         assert row["energy_kwh_estimate_mean"] == ""
 
@@ -57,7 +64,9 @@ def test_markdown(runs, tmp_path):
     assert lines[0].startswith("| method | noise | accuracy, % |")
     assert all(line.count("|") == lines[0].count("|") for line in lines[:6])
     values = final(runs, "gcfl", 0.4)
-    assert f"| gcfl | 0.4 | {100 * mean(values):.1f} ± {100 * stdev(values):.1f}" in file.read_text()
+    assert (
+        f"| gcfl | 0.4 | {100 * mean(values):.1f} ± {100 * stdev(values):.1f}" in file.read_text()
+    )
 
 
 @pytest.mark.parametrize("format", ["png", "svg"])

@@ -19,12 +19,17 @@ from helpers import run, tiny
 VOID = {"meta"}
 PAPER = {
     "title": "<i>paper</i> & us",
-    "rows": [{"label": "GCFL", "paper": 47.4, "ours": 45.0}, {"label": "x", "paper": "?", "ours": None}],
+    "rows": [
+        {"label": "GCFL", "paper": 47.4, "ours": 45.0},
+        {"label": "x", "paper": "?", "ours": None},
+    ],
 }
 
 
 class Page(HTMLParser):
-    """Tables as lists of texts, figures by id, tags in order; complains of tags that do not match."""
+    """Tables as lists of texts, figures by id, tags in order; complains of tags that do not
+    match.
+    """
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -83,7 +88,9 @@ def records(runs):
     for file in runs.glob("*/*/rounds.jsonl"):
         settings = config.read_toml(file.with_name("config.toml"))
         rounds = [json.loads(line) for line in file.read_text().splitlines()]
-        found.setdefault((settings["method"], settings["data"]["noise"]), {})[settings["seed"]] = rounds
+        found.setdefault((settings["method"], settings["data"]["noise"]), {})[settings["seed"]] = (
+            rounds
+        )
     return found
 
 
@@ -108,12 +115,18 @@ def test_the_table_is_mean_and_sd_over_seeds(runs, page):
         row = by_key[key]
         final = [100 * rounds[-1]["accuracy"] for rounds in seeds.values()]
         means[key] = np.mean(final)
-        assert row["accuracy, %"].removesuffix(" ★") == f"{np.mean(final):.1f} ± {np.std(final, ddof=1):.1f}"
+        assert (
+            row["accuracy, %"].removesuffix(" ★")
+            == f"{np.mean(final):.1f} ± {np.std(final, ddof=1):.1f}"
+        )
         cpu = [
-            sum(r["time"][kind]["cpu"] for r in rounds for kind in ("select", "train", "aggregate")) for rounds in seeds.values()
+            sum(r["time"][kind]["cpu"] for r in rounds for kind in ("select", "train", "aggregate"))
+            for rounds in seeds.values()
         ]
         assert row["CPU-seconds"] == f"{np.mean(cpu):.3g} ± {np.std(cpu, ddof=1):.2g}"
-        trained = np.mean([sum(r["samples"]["backward"] for r in rounds) for rounds in seeds.values()])
+        trained = np.mean(
+            [sum(r["samples"]["backward"] for r in rounds) for rounds in seeds.values()]
+        )
         assert row["samples trained on"] == f"{trained:,.0f}"
         assert row["runs"] == "2 seeds"
     for noise in (0.0, 0.4):
@@ -147,7 +160,9 @@ def test_curves_tell_what_was_recorded(runs, page):
     ]
     assert [row[3] for row in table[1:]] == [number(value / 1e6) for value in np.mean(sent, axis=0)]
     table = page.tables[2 + places.index("clean-1")]
-    share = np.mean([rounds[-1]["coreset"]["clean_share"] for rounds in records(runs)["gcfl", 0.4].values()])
+    share = np.mean(
+        [rounds[-1]["coreset"]["clean_share"] for rounds in records(runs)["gcfl", 0.4].values()]
+    )
     assert table[-1][2].startswith(f"{100 * share:.1f}")
 
 
@@ -174,11 +189,24 @@ def test_settings_versions_and_runs_are_there(runs, page):
 
 
 def test_the_papers_figures_stand_beside_ours(text, page):
-    assert page.tables[1] == [["", "paper", "ours", "difference"], ["GCFL", "47.4", "45", "-2.4"], ["x", "?", "-", "-"]]
+    assert page.tables[1] == [
+        ["", "paper", "ours", "difference"],
+        ["GCFL", "47.4", "45", "-2.4"],
+        ["x", "?", "-", "-"],
+    ]
     assert "&lt;i&gt;paper&lt;/i&gt; &amp; us" in text
 
 
-@pytest.mark.parametrize("wrong", ["text", {"title": "x"}, [{"title": "x", "rows": [{"label": "a"}]}], {"title": 3, "rows": []}, 7])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "text",
+        {"title": "x"},
+        [{"title": "x", "rows": [{"label": "a"}]}],
+        {"title": 3, "rows": []},
+        7,
+    ],
+)
 def test_wrong_figures_of_a_paper_are_refused(runs, tmp_path, wrong):
     with pytest.raises(ConfigError, match="paper"):
         report(runs, tmp_path / "x.html", paper=wrong)
@@ -190,7 +218,9 @@ def test_odd_names_unfinished_and_damaged_runs(runs, tmp_path):
     (tmp_path / "in").mkdir()
     first, second, third = sorted((runs / "gcfl").iterdir())[:3]
     kept = shutil.copytree(first, tmp_path / "in" / "<b>&\"'")
-    (kept / "config.toml").write_text((kept / "config.toml").read_text().replace('"digits"', json.dumps(odd)))
+    (kept / "config.toml").write_text(
+        (kept / "config.toml").read_text().replace('"digits"', json.dumps(odd))
+    )
     (kept / "summary.json").unlink()
     shutil.copytree(second, tmp_path / "in" / "second")
     broken = shutil.copytree(third, tmp_path / "in" / "broken <i>")
@@ -223,7 +253,9 @@ def test_a_run_without_rounds_and_one_without_evaluation(tmp_path):
 
 
 def test_a_single_run(tmp_path):
-    (file,) = report(run(tmp_path / "runs", method="fedavg").folder, tmp_path / "report.html", data=False)
+    (file,) = report(
+        run(tmp_path / "runs", method="fedavg").folder, tmp_path / "report.html", data=False
+    )
     page = Page(file.read_text())
     assert page.tables[0][0][0] == "method"
     assert page.tables[0][1][0] == "fedavg"
@@ -233,7 +265,12 @@ def test_a_single_run(tmp_path):
 def test_data_from_python_is_not_rebuilt(tmp_path):
     x = np.random.default_rng(0).normal(size=(400, 5)).astype(np.float32)
     made = gcfl.run(
-        method="fedavg", data=(x, (x[:, 0] > 0).astype(int)), model="logistic", clients=3, rounds=2, out=tmp_path / "runs"
+        method="fedavg",
+        data=(x, (x[:, 0] > 0).astype(int)),
+        model="logistic",
+        clients=3,
+        rounds=2,
+        out=tmp_path / "runs",
     )
     (file,) = report(made.folder, tmp_path / "report.html")
     assert "left out, since its data came from Python" in file.read_text()
@@ -248,4 +285,10 @@ def test_ticks_are_round_and_inside():
         found = log_ticks(low, high)
         assert 2 <= len(found) <= 13
         assert all(low <= value <= high for value in found)
-    assert [number(value) for value in (0.00123, 12.5, 1500, 25_000, 3_500_000)] == ["0.00123", "12.5", "1500", "25k", "3.5M"]
+    assert [number(value) for value in (0.00123, 12.5, 1500, 25_000, 3_500_000)] == [
+        "0.00123",
+        "12.5",
+        "1500",
+        "25k",
+        "3.5M",
+    ]

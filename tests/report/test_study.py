@@ -8,7 +8,12 @@ from gcfl.report.study import spread, study
 
 def made(accuracy=0.5, finished=True, **settings):
     """A run of one round with these settings; __ stands for a dot."""
-    flat = {"method": "gcfl", "seed": 0, "rounds": 1, **{name.replace("__", "."): value for name, value in settings.items()}}
+    flat = {
+        "method": "gcfl",
+        "seed": 0,
+        "rounds": 1,
+        **{name.replace("__", "."): value for name, value in settings.items()},
+    }
     record = {
         "round": 0,
         "accuracy": accuracy,
@@ -17,7 +22,8 @@ def made(accuracy=0.5, finished=True, **settings):
         "steps": 1,
         "bytes": {"down": {"model": 4}, "up": {"model": 4}},
         "coreset": {"clean_share": None},
-        "time": {kind: {"cpu": 0.1} for kind in ("select", "train", "aggregate", "evaluate")} | {"round": {"wall": 1.0}},
+        "time": {kind: {"cpu": 0.1} for kind in ("select", "train", "aggregate", "evaluate")}
+        | {"round": {"wall": 1.0}},
         "left_out": {},
     }
     return Run("name", Path("name"), flat, {}, [record], finished, False, None, None)
@@ -25,7 +31,10 @@ def made(accuracy=0.5, finished=True, **settings):
 
 def test_groups_differ_in_the_seed_alone():
     runs = [
-        made(method=m, seed=s, data__noise=n, engine__workers=s + 1) for m in ("gcfl", "fedavg") for s in (0, 1) for n in (0.0, 0.4)
+        made(method=m, seed=s, data__noise=n, engine__workers=s + 1)
+        for m in ("gcfl", "fedavg")
+        for s in (0, 1)
+        for n in (0.0, 0.4)
     ]
     found = study(runs)
     assert found.columns == ["method", "data.noise"]
@@ -39,7 +48,10 @@ def test_groups_differ_in_the_seed_alone():
 
 
 def test_what_a_method_brings_along_is_no_column():
-    runs = [made(method="fedavg", train__lr=0.1), made(method="gcfl", train__lr=0.2, coreset__budget=0.1)]
+    runs = [
+        made(method="fedavg", train__lr=0.1),
+        made(method="gcfl", train__lr=0.2, coreset__budget=0.1),
+    ]
     found = study(runs)
     assert found.columns == ["method"]
     assert set(found.implied) == {"train.lr", "coreset.budget"}
@@ -47,7 +59,10 @@ def test_what_a_method_brings_along_is_no_column():
 
 
 def test_what_varies_within_a_method_is_a_column_and_names_it_alone():
-    budgets = [made(coreset__budget=b, coreset__score=s) for b, s in ((0.1, "distance"), (0.2, "correlation"))]
+    budgets = [
+        made(coreset__budget=b, coreset__score=s)
+        for b, s in ((0.1, "distance"), (0.2, "correlation"))
+    ]
     found = study([*budgets, made(method="random", coreset__budget=0.1)])
     assert found.columns == ["method", "coreset.budget", "coreset.score"]
     assert [group.line for group in found.groups] == [
@@ -96,5 +111,11 @@ def test_a_share_and_a_count_are_told_apart():
 
 
 def test_what_a_data_set_has_one_value_of_is_not_in_its_name():
-    runs = [made(data__source="blobs", data__alpha=a) for a in (0.1, 1.0)] + [made(data__source="digits", data__alpha=0.4)]
-    assert [group.scene for group in study(runs).groups] == ["blobs, alpha 0.1", "blobs, alpha 1", "digits"]
+    runs = [made(data__source="blobs", data__alpha=a) for a in (0.1, 1.0)] + [
+        made(data__source="digits", data__alpha=0.4)
+    ]
+    assert [group.scene for group in study(runs).groups] == [
+        "blobs, alpha 0.1",
+        "blobs, alpha 1",
+        "digits",
+    ]

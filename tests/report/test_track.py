@@ -1,4 +1,6 @@
-"""Trackers: against stand-ins that remember, and against the libraries themselves where they are installed."""
+"""Trackers: against stand-ins that remember, and against the libraries themselves where they are
+installed.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,13 @@ class Writer:
     made: ClassVar[list[Writer]] = []
 
     def __init__(self, where, purge_step):
-        self.where, self.purge_step, self.scalars, self.texts, self.closed = where, purge_step, {}, {}, False
+        self.where, self.purge_step, self.scalars, self.texts, self.closed = (
+            where,
+            purge_step,
+            {},
+            {},
+            False,
+        )
         Writer.made.append(self)
 
     def add_scalar(self, name, value, step):
@@ -38,7 +46,9 @@ class Writer:
 @pytest.fixture
 def tensorboard(monkeypatch):
     monkeypatch.setattr(Writer, "made", [])
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", types.SimpleNamespace(SummaryWriter=Writer))
+    monkeypatch.setitem(
+        sys.modules, "torch.utils.tensorboard", types.SimpleNamespace(SummaryWriter=Writer)
+    )
     return Writer.made
 
 
@@ -59,7 +69,9 @@ class Client:
         return "1"
 
     def search_runs(self, experiments, filter_string, max_results):
-        return [run for run in self.runs.values() if f"'{run.data.tags['gcfl.run']}'" in filter_string][:max_results]
+        return [
+            run for run in self.runs.values() if f"'{run.data.tags['gcfl.run']}'" in filter_string
+        ][:max_results]
 
     def create_run(self, experiment, run_name, tags):
         run = types.SimpleNamespace(
@@ -86,7 +98,9 @@ class Client:
 @pytest.fixture
 def mlflow(monkeypatch):
     monkeypatch.setattr(Client, "servers", {})
-    entities = types.SimpleNamespace(Metric=lambda *values: values, Param=lambda key, value: (key, value))
+    entities = types.SimpleNamespace(
+        Metric=lambda *values: values, Param=lambda key, value: (key, value)
+    )
     monkeypatch.setitem(sys.modules, "mlflow", types.ModuleType("mlflow"))
     monkeypatch.setitem(sys.modules, "mlflow.entities", entities)
     monkeypatch.setitem(sys.modules, "mlflow.tracking", types.SimpleNamespace(MlflowClient=Client))
@@ -112,7 +126,9 @@ def test_tensorboard_gets_every_round(folder, tensorboard, tmp_path):
     for record in recorded(folder):
         assert writer.scalars["accuracy", record["round"]] == record["accuracy"]
         assert writer.scalars["bytes/up", record["round"]] == sum(record["bytes"]["up"].values())
-        assert writer.scalars["cpu_seconds/train", record["round"]] == record["time"]["train"]["cpu"]
+        assert (
+            writer.scalars["cpu_seconds/train", record["round"]] == record["time"]["train"]["cpu"]
+        )
     assert not any(name == "validation_loss" for name, _ in writer.scalars)  # nothing was held out
 
 
@@ -140,7 +156,9 @@ def test_sinks_follow_a_run_and_do_not_change_it(tensorboard, mlflow, tmp_path):
         result = gcfl.run(out=tmp_path / "a", on_start=start, on_round=each, **tiny())
     plain = gcfl.run(out=tmp_path / "b", **tiny())
     assert result.folder.name == plain.folder.name
-    assert [value for (name, _), value in tensorboard[0].scalars.items() if name == "accuracy"] == plain.curve
+    assert [
+        value for (name, _), value in tensorboard[0].scalars.items() if name == "accuracy"
+    ] == plain.curve
     (run,) = mlflow["there"].values()
     assert [value for name, value, _, _ in run.metrics if name == "accuracy"] == plain.curve
     assert run.data.tags["gcfl.run"] == plain.folder.name
@@ -161,7 +179,11 @@ def test_a_tracker_that_breaks_does_not_stop_a_run(tensorboard, monkeypatch, tmp
 def test_without_the_libraries_it_says_what_to_install(folder, monkeypatch, tmp_path):
     for name in ("torch.utils.tensorboard", "mlflow", "mlflow.entities", "mlflow.tracking"):
         monkeypatch.setitem(sys.modules, name, None)
-    for call in (lambda: track.tensorboard(folder, tmp_path), lambda: track.MLflow("x"), lambda: track.TensorBoard(tmp_path)):
+    for call in (
+        lambda: track.tensorboard(folder, tmp_path),
+        lambda: track.MLflow("x"),
+        lambda: track.TensorBoard(tmp_path),
+    ):
         with pytest.raises(ConfigError, match=r"pip install 'gcfl\[track\]'"):
             call()
 
@@ -183,7 +205,9 @@ def test_with_tensorboard_itself(folder, tmp_path):
         track.tensorboard(folder, tmp_path)
     events = EventAccumulator(str(tmp_path / folder.name))
     events.Reload()
-    assert [event.value for event in events.Scalars("accuracy")] == pytest.approx([r["accuracy"] for r in recorded(folder)])
+    assert [event.value for event in events.Scalars("accuracy")] == pytest.approx(
+        [r["accuracy"] for r in recorded(folder)]
+    )
 
 
 @pytest.mark.filterwarnings("default")
@@ -197,6 +221,10 @@ def test_with_mlflow_itself(folder, tmp_path):
         track.mlflow(folder, uri)
     client = MlflowClient(tracking_uri=uri)
     (run,) = client.search_runs([client.get_experiment_by_name("gcfl").experiment_id])
-    history = sorted(client.get_metric_history(run.info.run_id, "accuracy"), key=lambda metric: metric.step)
-    assert [metric.value for metric in history] == [record["accuracy"] for record in recorded(folder)]
+    history = sorted(
+        client.get_metric_history(run.info.run_id, "accuracy"), key=lambda metric: metric.step
+    )
+    assert [metric.value for metric in history] == [
+        record["accuracy"] for record in recorded(folder)
+    ]
     assert run.info.status == "FINISHED"

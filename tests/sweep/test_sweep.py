@@ -1,4 +1,6 @@
-"""Sweeps: expansion, gaps, failures, kills; and every recipe of the package at its smallest scale."""
+"""Sweeps: expansion, gaps, failures, kills; and every recipe of the package at its smallest
+scale.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,10 @@ def write(folder, text=SMALL, name="sweep.toml"):
 
 def steady(summary):
     """A summary without what it cost this time."""
-    rows = [{key: value for key, value in row.items() if key != "cpu_seconds"} for row in summary["rows"]]
+    rows = [
+        {key: value for key, value in row.items() if key != "cpu_seconds"}
+        for row in summary["rows"]
+    ]
     return {**summary, "rows": rows}
 
 
@@ -61,7 +66,10 @@ def test_products_zips_and_cases():
         "sweep": {
             "zip": [{"data.source": ["digits", "blobs"], "model.name": ["mlp", "logistic"]}],
             "data.noise": [0.1, 0.2, 0.3],
-            "cases": [{"label": "A", "method": "fedavg"}, {"label": "B", "method": "gcfl", "coreset.score": "distance"}],
+            "cases": [
+                {"label": "A", "method": "fedavg"},
+                {"label": "B", "method": "gcfl", "coreset.score": "distance"},
+            ],
         },
     }
     cells = expand(raw, 2, "here")
@@ -109,14 +117,22 @@ def test_a_sweep_fills_gaps_only(tmp_path, monkeypatch, capsys):
     assert len(folders) == 12
     for row in summary["rows"]:
         runs = [gcfl.load(out / "runs" / name) for name in folders]
-        mine = [r.accuracy for r in runs if r.config["method"] == row["method"] and r.config["data"]["noise"] == row["data.noise"]]
+        mine = [
+            r.accuracy
+            for r in runs
+            if r.config["method"] == row["method"]
+            and r.config["data"]["noise"] == row["data.noise"]
+        ]
         assert row["accuracy"] == pytest.approx(np.mean(mine))
         assert row["sd"] == pytest.approx(np.std(mine, ddof=1))
     picture = np.asarray(Image.open(out / "figure.png").convert("L"))
     assert len(np.unique(picture)) > 20
     assert (out / "summary.csv").read_text().count("\n") == 7
     # A third seed and another method: only the new cells run.
-    write(tmp_path, SMALL.replace("seed = [0, 1]", "seed = [0, 1, 2]").replace('"gcfl"]', '"gcfl", "crust"]'))
+    write(
+        tmp_path,
+        SMALL.replace("seed = [0, 1]", "seed = [0, 1, 2]").replace('"gcfl"]', '"gcfl", "crust"]'),
+    )
     capsys.readouterr()
     assert main(["sweep", str(tmp_path / "sweep.toml"), "--jobs", "2"]) == 0
     assert capsys.readouterr().err.count("done:") == 2 * 3 + 2 * 3
@@ -127,7 +143,9 @@ def test_a_sweep_fills_gaps_only(tmp_path, monkeypatch, capsys):
 
 def test_one_failed_cell_does_not_stop_the_others(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    text = SMALL.replace("seed = [0, 1]", "seed = [0]").replace('"data.noise" = [0.0, 0.4]', '"data.clients" = [3, 100]')
+    text = SMALL.replace("seed = [0, 1]", "seed = [0]").replace(
+        '"data.noise" = [0.0, 0.4]', '"data.clients" = [3, 100]'
+    )
     text = text.replace('x = "data.noise"', 'x = "data.clients"')
     assert main(["sweep", str(write(tmp_path, text))]) == 2
     told = capsys.readouterr()
@@ -145,13 +163,32 @@ def test_a_process_that_dies_is_a_failed_cell(tmp_path, monkeypatch):
     assert all("died (exit code -9)" in outcome.problem for outcome in outcomes)
     monkeypatch.delenv("GCFL_FAILPOINT")
     outcomes = run_cells(plan.cells[:2], tmp_path / "runs", 2, lambda _: None)
-    assert all(outcome.problem is None and gcfl.load(outcome.folder).finished for outcome in outcomes)
+    assert all(
+        outcome.problem is None and gcfl.load(outcome.folder).finished for outcome in outcomes
+    )
 
 
 def sweep_process(folder, out):
-    line = [sys.executable, "-m", "gcfl.cli", "sweep", str(folder / "sweep.toml"), "--jobs", "2", "--out", str(out), "--quiet"]
+    line = [
+        sys.executable,
+        "-m",
+        "gcfl.cli",
+        "sweep",
+        str(folder / "sweep.toml"),
+        "--jobs",
+        "2",
+        "--out",
+        str(out),
+        "--quiet",
+    ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(line, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    return subprocess.Popen(
+        line,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
 
 
 @pytest.mark.slow
@@ -162,18 +199,27 @@ def test_killed_five_times_it_ends_with_the_same_summary(tmp_path):
     for _ in range(5):
         process = sweep_process(tmp_path, tmp_path / "killed")
         runs = tmp_path / "killed" / "runs"
-        records = sum(len(path.read_text().splitlines()) for path in runs.glob("*/rounds.jsonl")) if runs.exists() else 0
+        records = (
+            sum(len(path.read_text().splitlines()) for path in runs.glob("*/rounds.jsonl"))
+            if runs.exists()
+            else 0
+        )
         wanted = records + int(draw.integers(1, 60))
         deadline = time.monotonic() + 100
         while process.poll() is None and time.monotonic() < deadline:
-            if sum(len(path.read_text().splitlines()) for path in runs.glob("*/rounds.jsonl")) >= wanted:
+            if (
+                sum(len(path.read_text().splitlines()) for path in runs.glob("*/rounds.jsonl"))
+                >= wanted
+            ):
                 break
             time.sleep(0.01)
         if process.poll() is None:
             os.kill(process.pid, signal.SIGKILL)  # the sweep alone: its runs must end with it
         process.wait()
     assert sweep_process(tmp_path, tmp_path / "killed").wait(timeout=200) == 0
-    summaries = [json.loads((tmp_path / name / "summary.json").read_text()) for name in ("alone", "killed")]
+    summaries = [
+        json.loads((tmp_path / name / "summary.json").read_text()) for name in ("alone", "killed")
+    ]
     assert steady(summaries[0]) == steady(summaries[1])
 
 
@@ -206,10 +252,19 @@ def test_every_result_of_the_paper_is_a_recipe():
 def test_the_papers_set_up():
     for cell in read_plan("finetune", "paper").cells:
         experiment = cell.experiment()
-        assert (experiment.rounds, experiment.data.clients, experiment.data.alpha, experiment.data.noise) == (250, 10, 0.4, 0.4)
+        assert (
+            experiment.rounds,
+            experiment.data.clients,
+            experiment.data.alpha,
+            experiment.data.noise,
+        ) == (250, 10, 0.4, 0.4)
         train = experiment.train
         assert (train.lr, train.momentum, train.weight_decay, train.batch) == (0.01, 0.9, 5e-4, 32)
-        assert (experiment.data.validation, experiment.data.test, experiment.model.name) == (5000, 5000, "cnn")
+        assert (experiment.data.validation, experiment.data.test, experiment.model.name) == (
+            5000,
+            5000,
+            "cnn",
+        )
     for cell in read_plan("closed", "small").cells:
         assert cell.experiment().data.samples <= 5000
 
@@ -237,7 +292,9 @@ def test_paper_list_names_them_all(capsys):
 
 
 def test_the_papers_numbers_reach_the_report(tmp_path, monkeypatch):
-    """A sweep whose rows have the paper's names: figure by figure in the page, with the difference."""
+    """A sweep whose rows have the paper's names: figure by figure in the page, with the
+    difference.
+    """
     (tmp_path / "mine.toml").write_text(
         """
         [paper]

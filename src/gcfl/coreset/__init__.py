@@ -4,8 +4,9 @@
     chosen = select("gcfl", features, probabilities, labels, budget=50, target=target)
     chosen.indices, chosen.weights
 
-features (n, d) are the input of the last linear layer, probabilities (n, C) the model's, labels (n,). The target is the
-gradient to match: `label_wise_target` or `whole_target` of a clean set. See `docs/coresets.md`.
+features (n, d) are the input of the last linear layer, probabilities (n, C) the model's, labels
+(n,). The target is the gradient to match: `label_wise_target` or `whole_target` of a clean set. See
+`docs/coresets.md`.
 """
 
 from typing import TYPE_CHECKING, Any

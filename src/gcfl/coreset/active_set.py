@@ -1,16 +1,19 @@
-"""Weights for a growing set of points: the ridge problem, free or non-negative, kept solved as points enter.
+"""Weights for a growing set of points: the ridge problem, free or non-negative, kept solved as
+points enter.
 
     min over w (>= 0) of   wᵀ (K + λI) w - 2 qᵀ w        K_st = ⟨g_s, g_t⟩,  q_s = ⟨g_s, target⟩
 
-The method is the active set of Lawson and Hanson, started from the last solution. The inverse of K + λI on the points
-with a weight is held explicitly: a point enters by bordering and leaves by a rank-one update, each one matrix-vector
-product and one outer product, where a Cholesky factor would have to be rotated in a loop when a point leaves.
+The method is the active set of Lawson and Hanson, started from the last solution. The inverse of K
++ λI on the points with a weight is held explicitly: a point enters by bordering and leaves by a
+rank-one update, each one matrix-vector product and one outer product, where a Cholesky factor would
+have to be rotated in a loop when a point leaves.
 
-An inverse can drift. The normal equations are checked after every step, because they tell which point should enter next;
-where they do not hold the solution is refined, then the inverse computed anew. Where even that fails, where points enter
-and leave in circles, or where the objective would grow, the points are as good as dependent: from then on every step is
-solved from scratch by scipy's nnls (or lstsq) on a square root of K. A point whose squared distance to the span of the
-others is below 1e-10 of its squared norm counts as lying in it.
+An inverse can drift. The normal equations are checked after every step, because they tell which
+point should enter next; where they do not hold the solution is refined, then the inverse computed
+anew. Where even that fails, where points enter and leave in circles, or where the objective would
+grow, the points are as good as dependent: from then on every step is solved from scratch by scipy's
+nnls (or lstsq) on a square root of K. A point whose squared distance to the span of the others is
+below 1e-10 of its squared norm counts as lying in it.
 """
 
 from __future__ import annotations
@@ -24,8 +27,11 @@ import torch
 
 from gcfl.types import FloatArray, IntArray
 
-_COLLINEAR = 1e-10  # share of a point's squared norm outside the span of the others below which it adds nothing
-_DRIFT = 1e-11  # how far the normal equations may be off, relative to their largest term, before the solution is refined
+# share of a point's squared norm outside the span of the others below which it adds nothing
+_COLLINEAR = 1e-10
+# how far the normal equations may be off, relative to their largest term, before the solution is
+# refined
+_DRIFT = 1e-11
 _LOST = 1e-8  # how far after that, before it is given up
 _ROUNDING = 1e-10  # by which the objective may seem to grow
 _ENTRIES = 2  # how often a point may enter in one step
@@ -38,11 +44,15 @@ class ActiveSet:
         self._ridge, self._nonnegative, self._slack = ridge, nonnegative, slack
         self._gram = np.zeros((capacity, capacity))
         self._linear = np.zeros(capacity)
-        self._slopes = np.zeros(capacity)  # ⟨g_s, residual⟩ = q - K w: minus half the objective's slope, without the ridge
+        # ⟨g_s, residual⟩ = q - K w: minus half the objective's slope, without the ridge
+        self._slopes = np.zeros(capacity)
         self._inverse = np.zeros((capacity, capacity))
-        self._inverse_tensor = torch.from_numpy(self._inverse)  # the same memory: torch updates part of a matrix in place
-        self._goal = np.zeros(capacity)  # the unconstrained solution on the active points, by row of the inverse
-        self._active = np.zeros(capacity, dtype=np.int64)  # which point each row of the inverse belongs to
+        # the same memory: torch updates part of a matrix in place
+        self._inverse_tensor = torch.from_numpy(self._inverse)
+        # the unconstrained solution on the active points, by row of the inverse
+        self._goal = np.zeros(capacity)
+        # which point each row of the inverse belongs to
+        self._active = np.zeros(capacity, dtype=np.int64)
         self._held = np.zeros(capacity, dtype=bool)
         self._rows = 0
         self._dependent = False
@@ -50,7 +60,9 @@ class ActiveSet:
         self.size = 0
 
     def enter(self, column: FloatArray, linear: float) -> None:
-        """One more point: its inner products with those before it and itself (size + 1,), and with the target."""
+        """One more point: its inner products with those before it and itself (size + 1,), and with
+        the target.
+        """
         s = self.size
         self._gram[s, : s + 1] = column
         self._gram[: s + 1, s] = column
@@ -62,7 +74,11 @@ class ActiveSet:
         """Solve again after the last `entered` points came in. The objective never grows."""
         before = self._objective()
         old = self.weights[: self.size].copy()
-        if self._dependent or not self._update(entered) or not self._objective() <= before + _ROUNDING * abs(before):
+        if (
+            self._dependent
+            or not self._update(entered)
+            or not self._objective() <= before + _ROUNDING * abs(before)
+        ):
             self._dependent = True
             self.weights[: self.size] = self._from_scratch(old)
             self._drift()
@@ -72,7 +88,11 @@ class ActiveSet:
 
     def _objective(self) -> float:
         """wᵀ(K + λI)w - 2qᵀw, from the slopes: K w = q - slope."""
-        w, q, slope = self.weights[: self.size], self._linear[: self.size], self._slopes[: self.size]
+        w, q, slope = (
+            self.weights[: self.size],
+            self._linear[: self.size],
+            self._slopes[: self.size],
+        )
         return float(self._ridge * (w @ w) - w @ (q + slope))
 
     def _update(self, entered: int) -> bool:
@@ -101,7 +121,8 @@ class ActiveSet:
     def _from_scratch(self, start: FloatArray) -> FloatArray:
         """The best weights by a solver that bears dependent points; `start` where it fails.
 
-        K = V D Vᵀ, so the objective is ‖√D Vᵀ w - D^(-1/2) Vᵀ q‖² + λ‖w‖² on the directions that K has.
+        K = V D Vᵀ, so the objective is ‖√D Vᵀ w - D^(-1/2) Vᵀ q‖² + λ‖w‖² on the directions that K
+        has.
         """
         s = self.size
         gram, linear = self._gram[:s, :s], self._linear[:s]
@@ -109,7 +130,9 @@ class ActiveSet:
         values, vectors = scipy.linalg.eigh(gram / size)
         real = values > _COLLINEAR * values.max(initial=0.0)
         roots = np.sqrt(values[real])
-        rows = np.concatenate([roots[:, None] * vectors[:, real].T, np.sqrt(self._ridge / size) * np.eye(s)])
+        rows = np.concatenate(
+            [roots[:, None] * vectors[:, real].T, np.sqrt(self._ridge / size) * np.eye(s)]
+        )
         goal = np.concatenate([vectors[:, real].T @ (linear / size) / roots, np.zeros(s)])
         try:
             found = (
@@ -123,7 +146,9 @@ class ActiveSet:
         return weights
 
     def _attach(self, point: int) -> bool:
-        """A row for `point` at the end of the inverse; False where it lies in the span of the others."""
+        """A row for `point` at the end of the inverse; False where it lies in the span of the
+        others.
+        """
         k = self._rows
         column = self._gram[point, self._active[:k]]
         diagonal = self._gram[point, point] + self._ridge
@@ -162,7 +187,8 @@ class ActiveSet:
         self._inverse_tensor[:k, :k].addr_(edge, edge, alpha=scale)
 
     def _descend(self, entered: int) -> bool:
-        """Walk towards the unconstrained solution, and drop each point whose weight reaches 0 on the way.
+        """Walk towards the unconstrained solution, and drop each point whose weight reaches 0 on
+        the way.
 
         False where the point that entered is dropped.
         """
@@ -174,7 +200,8 @@ class ActiveSet:
                 self.weights[active] = goal
                 return stays
             now = self.weights[active]
-            # How far each falling weight lets us go: now >= 0 >= goal, and one that is 0 already lets us go nowhere.
+            # How far each falling weight lets us go: now >= 0 >= goal, and one that is 0 already
+            # lets us go nowhere.
             ratios = now[falling] / np.maximum(now[falling] - goal[falling], np.finfo(float).tiny)
             first = int(ratios.argmin())
             self.weights[active] = np.maximum(now + ratios[first] * (goal - now), 0.0)
@@ -183,7 +210,8 @@ class ActiveSet:
             self._detach(row)
 
     def _settle(self) -> bool:
-        """New slopes; where those of active points show that the inverse has drifted, refine, then compute it anew.
+        """New slopes; where those of active points show that the inverse has drifted, refine, then
+        compute it anew.
 
         False where the normal equations do not hold even then.
         """
@@ -195,18 +223,25 @@ class ActiveSet:
         if self._drift() <= _DRIFT * scale:
             return True
         try:
-            factor = scipy.linalg.cho_factor(self._gram[np.ix_(active, active)] + self._ridge * np.eye(k), lower=True)
-        except (scipy.linalg.LinAlgError, ValueError):  # dependent to within rounding, or not finite
+            factor = scipy.linalg.cho_factor(
+                self._gram[np.ix_(active, active)] + self._ridge * np.eye(k), lower=True
+            )
+        # dependent to within rounding, or not finite
+        except (scipy.linalg.LinAlgError, ValueError):
             return False
         self._inverse[:k, :k] = scipy.linalg.cho_solve(factor, np.eye(k))
         self._refine(active)
         return self._drift() <= _LOST * scale
 
     def _drift(self) -> float:
-        """The largest violation of the normal equations K w + λ w = q on the active points; keeps the slopes."""
+        """The largest violation of the normal equations K w + λ w = q on the active points; keeps
+        the slopes.
+        """
         s, active = self.size, self._active[: self._rows]
         self._slopes[:s] = self._linear[:s] - self._gram[:s, :s] @ self.weights[:s]
-        return float(np.abs(self._slopes[active] - self._ridge * self.weights[active]).max(initial=0.0))
+        return float(
+            np.abs(self._slopes[active] - self._ridge * self.weights[active]).max(initial=0.0)
+        )
 
     def _refine(self, active: IntArray) -> None:
         """One step of iterative refinement, unless it would make a weight negative."""

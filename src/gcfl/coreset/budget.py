@@ -21,8 +21,8 @@ def points(share: float, n: int) -> int:
 def per_class(counts: IntArray, budget: int, split: Split) -> IntArray:
     """b_c (C,) with sum exactly min(budget, n), never more than a class has.
 
-    `proportional` to the samples of each class, by largest remainder; `equal` for each class that is present, where
-    what exceeds a class is handed on to the others.
+    `proportional` to the samples of each class, by largest remainder; `equal` for each class that
+    is present, where what exceeds a class is handed on to the others.
     """
     if split not in get_args(Split):
         raise ConfigError(f"split must be {one_of(get_args(Split))}, got {split!r}")

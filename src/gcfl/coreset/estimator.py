@@ -12,7 +12,9 @@ from gcfl.coreset.select import select
 
 
 class CoresetSelector(BaseEstimator):  # type: ignore[misc]
-    """`select` as an estimator: parameters in the constructor, results in `indices_` and `weights_`."""
+    """`select` as an estimator: parameters in the constructor, results in `indices_` and
+    `weights_`.
+    """
 
     def __init__(
         self,
@@ -34,7 +36,11 @@ class CoresetSelector(BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any, probabilities: Any, target: Any = None) -> CoresetSelector:  # noqa: N803
         """Choose from features X (n, d) with labels y (n,)."""
-        options = {name: value for name, value in self.get_params().items() if name not in ("selector", "budget")}
+        options = {
+            name: value
+            for name, value in self.get_params().items()
+            if name not in ("selector", "budget")
+        }
         found = select(self.selector, X, probabilities, y, self.budget, target, **options)
         self.indices_, self.weights_ = found.indices, found.weights
         return self

@@ -2,9 +2,10 @@
 
     max over |X| <= b of   f(X) = Σ_i max_{j in X} s_ij        s >= 0
 
-f is monotone and submodular, so greedy is within 1 - 1/e of the best, and lazy greedy (Minoux 1978) finds the same
-points as plain greedy while it evaluates few of them: a gain can only shrink, so an old gain is an upper bound. Bounds
-are refreshed a block at a time, because a block costs hardly more than one.
+f is monotone and submodular, so greedy is within 1 - 1/e of the best, and lazy greedy (Minoux 1978)
+finds the same points as plain greedy while it evaluates few of them: a gain can only shrink, so an
+old gain is an upper bound. Bounds are refreshed a block at a time, because a block costs hardly
+more than one.
 """
 
 from __future__ import annotations
@@ -19,16 +20,18 @@ from gcfl.errors import DataError
 from gcfl.types import Coreset, IntArray
 
 _BLOCK = 32
-_DENSE_LIMIT = 8192  # up to here the whole similarity is kept; beyond, rows are computed when they are needed
+# up to here the whole similarity is kept; beyond, rows are computed when they are needed
+_DENSE_LIMIT = 8192
 
 Rows = Callable[[Tensor], Tensor]  # indices (m,) -> similarities (m, n)
 
 
 def facility_location(rows: Rows, n: int, budget: int) -> Coreset:
-    """min(budget, n) points by lazy greedy, in the order chosen; weights are the sizes of their clusters.
+    """min(budget, n) points by lazy greedy, in the order chosen; weights are the sizes of their
+    clusters.
 
-    `rows(indices)` gives s (m, n), non-negative. The cluster of a chosen point is every point that is most similar to
-    it among the chosen, ties to the one chosen first.
+    `rows(indices)` gives s (m, n), non-negative. The cluster of a chosen point is every point that
+    is most similar to it among the chosen, ties to the one chosen first.
     """
     budget = min(budget, n)
     if budget <= 0:
@@ -36,9 +39,17 @@ def facility_location(rows: Rows, n: int, budget: int) -> Coreset:
     if n <= _DENSE_LIMIT:
         similarity = rows(torch.arange(n))
         rows = similarity.__getitem__
-    bounds = torch.cat([rows(block).sum(1, dtype=torch.float64) for block in torch.split(torch.arange(n), _BLOCK * 8)])
+    bounds = torch.cat(
+        [
+            rows(block).sum(1, dtype=torch.float64)
+            for block in torch.split(torch.arange(n), _BLOCK * 8)
+        ]
+    )
     if not bool(torch.isfinite(bounds).all()):
-        raise DataError("the similarities are NaN or infinite: features or probabilities are not finite, or too large to square")
+        raise DataError(
+            "the similarities are NaN or infinite: features or probabilities are not finite, or "
+            "too large to square"
+        )
     covered = torch.zeros(n, dtype=rows(torch.arange(1)).dtype)
     cluster = torch.zeros(n, dtype=torch.int64)
     chosen = np.empty(budget, dtype=np.int64)
@@ -53,12 +64,15 @@ def facility_location(rows: Rows, n: int, budget: int) -> Coreset:
 
 
 def _next(rows: Rows, bounds: Tensor, covered: Tensor) -> tuple[int, Tensor]:
-    """The point of largest gain (the lowest number among equals) and its row; `bounds` get tighter on the way."""
+    """The point of largest gain (the lowest number among equals) and its row; `bounds` get tighter
+    on the way.
+    """
     best, gained, kept = -1, -torch.inf, covered
     fresh = torch.zeros(len(bounds), dtype=torch.bool)
     while True:
         stale = torch.where(fresh, -torch.inf, bounds)
-        # Everything whose bound reaches the best gain may still be better, or equal with a lower number.
+        # Everything whose bound reaches the best gain may still be better, or equal with a lower
+        # number.
         block = torch.topk(stale, min(_BLOCK, len(bounds))).indices
         block = block[stale[block] >= gained] if best >= 0 else block[stale[block] > -torch.inf]
         if block.numel() == 0:
@@ -87,13 +101,16 @@ def cosine(features: Tensor) -> Rows:
 
 
 def negative_distance(squared_norms: Tensor, gram: Rows) -> Rows:
-    """s_ij = D - ‖g_i - g_j‖ with D an upper bound of all distances, so that f counts how near everything has a medoid."""
+    """s_ij = D - ‖g_i - g_j‖ with D an upper bound of all distances, so that f counts how near
+    everything has a medoid.
+    """
     norms = squared_norms.sqrt()
     largest = float(2 * norms.max()) if len(norms) else 0.0
 
     def rows(index: Tensor) -> Tensor:
         squared = squared_norms[index, None] + squared_norms[None] - 2 * gram(index)
-        squared[torch.arange(len(index)), index] = 0.0  # exact, where rounding would leave a root of it
+        # exact, where rounding would leave a root of it
+        squared[torch.arange(len(index)), index] = 0.0
         return largest - squared.clamp_(min=0).sqrt_()
 
     return rows

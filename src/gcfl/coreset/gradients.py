@@ -1,14 +1,14 @@
 """Last-layer gradients in closed form, as factors.
 
-For softmax cross-entropy the gradient of sample j with respect to the last layer is the outer product
-`e_j ⊗ [h_j, 1]`, with residual `e_j = p_j - onehot(y_j)` (C,) and features `h_j` (d,); for sigmoid outputs with binary
-cross-entropy it is the same with `e_j = p_j - y_j`. Inner products, norms, distances and sums come from the two
-factors, so the n x C(d + 1) matrix is never built:
+For softmax cross-entropy the gradient of sample j with respect to the last layer is the outer
+product `e_j ⊗ [h_j, 1]`, with residual `e_j = p_j - onehot(y_j)` (C,) and features `h_j` (d,); for
+sigmoid outputs with binary cross-entropy it is the same with `e_j = p_j - y_j`. Inner products,
+norms, distances and sums come from the two factors, so the n x C(d + 1) matrix is never built:
 
     ⟨g_i, g_j⟩ = (e_i · e_j) (h_i · h_j + 1)
 
-Products with features keep the features' own type, what is left of them is float64, and nothing as large as the features
-is copied.
+Products with features keep the features' own type, what is left of them is float64, and nothing as
+large as the features is copied.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ _SMALL = 4_000_000  # features up to here may be held twice
 
 @dataclass(frozen=True)
 class Gradients:
-    """n rank-one gradients `coefficients_j ⊗ [features_j, 1]`: coefficients (n, k), features (n, d); without bias, no 1."""
+    """n rank-one gradients `coefficients_j ⊗ [features_j, 1]`: coefficients (n, k), features (n,
+    d); without bias, no 1.
+    """
 
     coefficients: Tensor
     features: Tensor
@@ -43,7 +45,9 @@ class Gradients:
         return norms
 
     def ready_for_columns(self) -> Gradients:
-        """The same, for many Gram columns: small and tall features are kept column by column too, which is half again as fast."""
+        """The same, for many Gram columns: small and tall features are kept column by column too,
+        which is half again as fast.
+        """
         n, d = self.features.shape
         if n < 4 * d or n * d > _SMALL:
             return self
@@ -76,13 +80,18 @@ class Gradients:
         """(k, d + 1), or (k, d) without bias: the mean gradient."""
         count = max(1, len(self))
         mean = self.coefficients.T @ self.features / count
-        return torch.cat([mean, self.coefficients.sum(0)[:, None] / count], dim=1) if self.bias else mean
+        return (
+            torch.cat([mean, self.coefficients.sum(0)[:, None] / count], dim=1)
+            if self.bias
+            else mean
+        )
 
 
 def whole(features: Tensor, probabilities: Tensor, labels: Tensor, bias: bool = True) -> Gradients:
     """Gradients of the full last layer: coefficients e = p - onehot(y) (n, C).
 
-    labels: (n,) class numbers for a softmax, or (n, C) zeros and ones for sigmoid outputs (binary: C = 1).
+    labels: (n,) class numbers for a softmax, or (n, C) zeros and ones for sigmoid outputs (binary:
+    C = 1).
     """
     if labels.ndim == 1:
         residuals = probabilities.clone()
@@ -92,19 +101,29 @@ def whole(features: Tensor, probabilities: Tensor, labels: Tensor, bias: bool = 
     return Gradients(residuals, features, bias)
 
 
-def own_label(features: Tensor, probabilities: Tensor, labels: Tensor, bias: bool = True) -> Gradients:
-    """Gradients with respect to the weights that feed the sample's own label's output: coefficient p_y - 1 (n, 1)."""
+def own_label(
+    features: Tensor, probabilities: Tensor, labels: Tensor, bias: bool = True
+) -> Gradients:
+    """Gradients with respect to the weights that feed the sample's own label's output: coefficient
+    p_y - 1 (n, 1).
+    """
     own = probabilities.gather(1, labels[:, None])
     return Gradients(own - 1.0, features, bias)
 
 
-def label_wise_target(features: Tensor, probabilities: Tensor, labels: Tensor, bias: bool = True) -> Tensor:
-    """(C, d + 1): row c is the mean of (p_c - 1)·[h, 1] over the samples labelled c; a class without samples has a zero row."""
+def label_wise_target(
+    features: Tensor, probabilities: Tensor, labels: Tensor, bias: bool = True
+) -> Tensor:
+    """(C, d + 1): row c is the mean of (p_c - 1)·[h, 1] over the samples labelled c; a class
+    without samples has a zero row.
+    """
     own = own_label(features, probabilities, labels, bias)
     rows = [own.rows(labels == c).mean()[0] for c in range(probabilities.shape[1])]
     return torch.stack(rows)
 
 
-def whole_target(features: Tensor, probabilities: Tensor, labels: Tensor, bias: bool = True) -> Tensor:
+def whole_target(
+    features: Tensor, probabilities: Tensor, labels: Tensor, bias: bool = True
+) -> Tensor:
     """(C, d + 1): the mean gradient of the full last layer."""
     return whole(features, probabilities, labels, bias).mean()

@@ -14,15 +14,20 @@ from gcfl.coreset.pool import Pool, unweighted
 from gcfl.coreset.singles import Singles
 from gcfl.types import Coreset
 
-Draw = np.random.Generator | Callable[[], np.random.Generator]  # made when needed, where making it costs more than the choice
+# made when needed, where making it costs more than the choice
+Draw = np.random.Generator | Callable[[], np.random.Generator]
 _SMALL = 1 << 16
 
 
-def match_label_wise(pool: Pool, target: Tensor, budget: int, how: Pursuit, split: Split, draw: Draw) -> Coreset:
-    """GCFL, label-wise: one pursuit per class, over the samples labelled c, towards row c of target (C, d + 1).
+def match_label_wise(
+    pool: Pool, target: Tensor, budget: int, how: Pursuit, split: Split, draw: Draw
+) -> Coreset:
+    """GCFL, label-wise: one pursuit per class, over the samples labelled c, towards row c of target
+    (C, d + 1).
 
-    The paper's equation 5 with g_j = (p_jc - 1)·[h_j, 1]. A class whose target is zero (the server has no sample of
-    it) gets its points at random from `draw`. The result has exactly min(budget, n) points.
+    The paper's equation 5 with g_j = (p_jc - 1)·[h_j, 1]. A class whose target is zero (the server
+    has no sample of it) gets its points at random from `draw`. The result has exactly min(budget,
+    n) points.
     """
     absent = _absent(target)
     small = pool.features.numel() <= _SMALL
@@ -56,12 +61,16 @@ def _by_chance(n: int, share: int, draw: Draw) -> Coreset:
 
 
 def match_whole(pool: Pool, target: Tensor, budget: int, how: Pursuit) -> Coreset:
-    """GCFL, whole: one pursuit over all samples, g_j = (p_j - onehot(y_j)) ⊗ [h_j, 1], towards target (C, d + 1)."""
+    """GCFL, whole: one pursuit over all samples, g_j = (p_j - onehot(y_j)) ⊗ [h_j, 1], towards
+    target (C, d + 1).
+    """
     return pursue(pool.whole(), target, budget, how)
 
 
 def match_own_label_wise(pool: Pool, budget: int, how: Pursuit, split: Split) -> Coreset:
-    """GradMatch (Killamsetty et al. 2021), per class: the target is the class's own mean gradient; no help from a server."""
+    """GradMatch (Killamsetty et al. 2021), per class: the target is the class's own mean gradient;
+    no help from a server.
+    """
     gradients = pool.own_label()
 
     def pick(label: int, rows: Tensor, share: int) -> Coreset:  # noqa: ARG001
@@ -77,12 +86,16 @@ def match_own_whole(pool: Pool, budget: int, how: Pursuit) -> Coreset:
     return pursue(gradients, gradients.mean(), budget, how)
 
 
-def glister_label_wise(pool: Pool, target: Tensor, budget: int, split: Split, draw: Draw) -> Coreset:
-    """GLISTER (Killamsetty et al. 2021), linearised: per class, the largest ⟨g_j, target_c⟩; random where c is absent.
+def glister_label_wise(
+    pool: Pool, target: Tensor, budget: int, split: Split, draw: Draw
+) -> Coreset:
+    """GLISTER (Killamsetty et al. 2021), linearised: per class, the largest ⟨g_j, target_c⟩; random
+    where c is absent.
 
-    GLISTER maximises the log-likelihood of a validation set after one gradient step on the coreset. To first order in
-    the step size its gain from sample j is η ⟨g_j, ∇l_S⟩, so the linearised objective Σ_{j in X} ⟨g_j, g⟩ is modular, and
-    its best b points are the b largest. (The original evaluates the validation loss itself, which clients cannot.)
+    GLISTER maximises the log-likelihood of a validation set after one gradient step on the coreset.
+    To first order in the step size its gain from sample j is η ⟨g_j, ∇l_S⟩, so the linearised
+    objective Σ_{j in X} ⟨g_j, g⟩ is modular, and its best b points are the b largest. (The original
+    evaluates the validation loss itself, which clients cannot.)
     """
     inner = pool.own_label()
     absent = _absent(target)

@@ -2,9 +2,10 @@
 
     min over |X| <= b, w >= 0 of   ‖ Σ_{j in X} w_j g_j - g ‖² + λ ‖w‖²
 
-Greedy: the next point is the best by `score` against the residual r = g - Σ w_j g_j, then all weights are solved again
-(`active_set`). A step costs one Gram column of the point that enters, computed from the factors, and one product of
-the weights with the columns so far, which gives every ⟨g_j, r⟩ without forming r.
+Greedy: the next point is the best by `score` against the residual r = g - Σ w_j g_j, then all
+weights are solved again (`active_set`). A step costs one Gram column of the point that enters,
+computed from the factors, and one product of the weights with the columns so far, which gives every
+⟨g_j, r⟩ without forming r.
 """
 
 from __future__ import annotations
@@ -28,8 +29,10 @@ Trace = Callable[[IntArray, FloatArray], None]
 
 @dataclass(frozen=True)
 class Pursuit:
-    """How to pursue. score: `correlation` takes the largest ⟨g_j, r⟩ (its size, with free weights), `distance` the
-    smallest ‖g_j - r‖, `nearest` the smallest ‖g_j - g‖ with no residual at all. ridge: λ."""
+    """How to pursue. score: `correlation` takes the largest ⟨g_j, r⟩ (its size, with free weights),
+    `distance` the smallest ‖g_j - r‖, `nearest` the smallest ‖g_j - g‖ with no residual at all.
+    ridge: λ.
+    """
 
     score: Score = "correlation"
     ridge: float = 0.5
@@ -47,12 +50,19 @@ class Pursuit:
             raise ConfigError(f"points_per_step must be at least 1, got {self.points_per_step!r}")
 
 
-def pursue(gradients: Gradients, target: Tensor, budget: int, how: Pursuit | None = None, trace: Trace | None = None) -> Coreset:
+def pursue(
+    gradients: Gradients,
+    target: Tensor,
+    budget: int,
+    how: Pursuit | None = None,
+    trace: Trace | None = None,
+) -> Coreset:
     """Exactly min(budget, n) different points in the order chosen, and their weights.
 
-    target: (k, d + 1), or (k, d) without bias. When no remaining point can lower the objective (no |⟨g_j, r⟩| above
-    `tolerance` · ‖g_j‖ · ‖g‖; with non-negative weights, no positive one), the rest of the budget is filled with the
-    next best scores at weight 0. `trace(indices, weights)` is called after every step.
+    target: (k, d + 1), or (k, d) without bias. When no remaining point can lower the objective (no
+    |⟨g_j, r⟩| above `tolerance` · ‖g_j‖ · ‖g‖; with non-negative weights, no positive one), the
+    rest of the budget is filled with the next best scores at weight 0. `trace(indices, weights)` is
+    called after every step.
     """
     how = how or Pursuit()
     n = len(gradients)
@@ -76,10 +86,16 @@ def pursue(gradients: Gradients, target: Tensor, budget: int, how: Pursuit | Non
     count = 0
     while count < budget:
         gain = correlation if how.nonnegative else np.abs(correlation)
-        scores = scores_of(how, gain, first if how.score == "nearest" else correlation, norms) + barred
+        scores = (
+            scores_of(how, gain, first if how.score == "nearest" else correlation, norms) + barred
+        )
         left = budget - count
         picks = _best(scores, left if how.score == "nearest" else min(how.points_per_step, left))
-        if how.score != "nearest" and gain[picks[0]] <= threshold[picks[0]] and not (gain + barred > threshold).any():
+        if (
+            how.score != "nearest"
+            and gain[picks[0]] <= threshold[picks[0]]
+            and not (gain + barred > threshold).any()
+        ):
             chosen[count:] = _best(scores, left)
             break
         for j in picks.tolist():
@@ -97,9 +113,17 @@ def pursue(gradients: Gradients, target: Tensor, budget: int, how: Pursuit | Non
 
 
 def _single(
-    gradients: Gradients, target: Tensor, how: Pursuit, first: FloatArray, norms: FloatArray, threshold: FloatArray, slack: float
+    gradients: Gradients,
+    target: Tensor,
+    how: Pursuit,
+    first: FloatArray,
+    norms: FloatArray,
+    threshold: FloatArray,
+    slack: float,
 ) -> Coreset:
-    """A budget of one needs no active set: the best point, and w = ⟨g_j, g⟩ / (‖g_j‖² + λ) where that lowers the objective."""
+    """A budget of one needs no active set: the best point, and w = ⟨g_j, g⟩ / (‖g_j‖² + λ) where
+    that lowers the objective.
+    """
     gain = first if how.nonnegative else np.abs(first)
     j = int(scores_of(how, gain, first, norms).argmax())
     weight = np.zeros(1)
@@ -112,10 +136,14 @@ def _single(
 
 
 def _finite(gradients: Gradients) -> tuple[Gradients, FloatArray]:
-    """The gradients and their squared norms (n,): in double precision where single overflows, an error where double does too."""
+    """The gradients and their squared norms (n,): in double precision where single overflows, an
+    error where double does too.
+    """
     norms = gradients.squared_norms().numpy()
     if not np.isfinite(norms).all():
-        gradients = Gradients(gradients.coefficients.double(), gradients.features.double(), gradients.bias)
+        gradients = Gradients(
+            gradients.coefficients.double(), gradients.features.double(), gradients.bias
+        )
         norms = gradients.squared_norms().numpy()
         if not np.isfinite(norms).all():
             raise DataError("features or probabilities are NaN, infinite or too large to square")
@@ -123,7 +151,9 @@ def _finite(gradients: Gradients) -> tuple[Gradients, FloatArray]:
 
 
 class _Selected:
-    """The selected gradients in float64, as factors: a small ridge needs their inner products more exactly than scores do."""
+    """The selected gradients in float64, as factors: a small ridge needs their inner products more
+    exactly than scores do.
+    """
 
     def __init__(self, gradients: Gradients, target: Tensor, budget: int) -> None:
         self._gradients = gradients
@@ -134,7 +164,9 @@ class _Selected:
         self._count = 0
 
     def enter(self, j: int) -> tuple[FloatArray, float]:
-        """Inner products of point j with those before it and itself (count + 1,), and with the target."""
+        """Inner products of point j with those before it and itself (count + 1,), and with the
+        target.
+        """
         k, d = self._count, self._gradients.features.shape[1]
         self._coefficients[k] = self._gradients.coefficients[j].numpy()
         self._features[k, :d] = self._gradients.features[j].numpy()
@@ -144,7 +176,9 @@ class _Selected:
         return column, float(coefficients[k] @ (self._target @ features[k]))
 
 
-def scores_of(how: Pursuit, gain: FloatArray, correlation: FloatArray, norms: FloatArray) -> FloatArray:
+def scores_of(
+    how: Pursuit, gain: FloatArray, correlation: FloatArray, norms: FloatArray
+) -> FloatArray:
     """Higher is better; distances are compared through ‖g_j - r‖² = ‖g_j‖² - 2⟨g_j, r⟩ + const."""
     return gain if how.score == "correlation" else correlation - norms / 2
 

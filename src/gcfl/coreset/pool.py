@@ -16,7 +16,9 @@ from gcfl.types import Coreset
 
 @dataclass(frozen=True)
 class Pool:
-    """features (n, d): the last layer's input; probabilities (n, C); labels (n,), or (n, C) zeros and ones for sigmoid outputs."""
+    """features (n, d): the last layer's input; probabilities (n, C); labels (n,), or (n, C) zeros
+    and ones for sigmoid outputs.
+    """
 
     features: Tensor
     probabilities: Tensor
@@ -38,8 +40,11 @@ class Pool:
         """g_j = (p_j - onehot(y_j)) ⊗ [h_j, 1]: of the full last layer."""
         return whole(self.features, self.probabilities, self.labels, self.bias)
 
-    def each_class(self, budget: int, split: Split, pick: Callable[[int, Tensor, int], Coreset]) -> Coreset:
-        """`pick(label, rows, b_c)` for every class with a share b_c of the budget, put together; rows (n_c,) are its samples.
+    def each_class(
+        self, budget: int, split: Split, pick: Callable[[int, Tensor, int], Coreset]
+    ) -> Coreset:
+        """`pick(label, rows, b_c)` for every class with a share b_c of the budget, put together;
+        rows (n_c,) are its samples.
 
         What `pick` returns counts within rows.
         """

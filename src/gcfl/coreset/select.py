@@ -38,7 +38,8 @@ class _Call:
     def needed_target(self) -> Tensor:
         if self.target is None:
             raise ConfigError(
-                "this selector matches a target: pass target=label_wise_target(...) of a clean set, or whole_target(...)"
+                "this selector matches a target: pass target=label_wise_target(...) of a clean "
+                "set, or whole_target(...)"
             )
         return self.target
 
@@ -46,7 +47,9 @@ class _Call:
 def _gcfl(call: _Call) -> Coreset:
     if call.whole:
         return matching.match_whole(call.pool, call.needed_target(), call.budget, call.how)
-    return matching.match_label_wise(call.pool, call.needed_target(), call.budget, call.how, call.split, call.draw)
+    return matching.match_label_wise(
+        call.pool, call.needed_target(), call.budget, call.how, call.split, call.draw
+    )
 
 
 def _gradmatch(call: _Call) -> Coreset:
@@ -58,7 +61,9 @@ def _gradmatch(call: _Call) -> Coreset:
 def _glister(call: _Call) -> Coreset:
     if call.whole:
         return matching.glister_whole(call.pool, call.needed_target(), call.budget)
-    return matching.glister_label_wise(call.pool, call.needed_target(), call.budget, call.split, call.draw)
+    return matching.glister_label_wise(
+        call.pool, call.needed_target(), call.budget, call.split, call.draw
+    )
 
 
 def _facility(call: _Call) -> Coreset:
@@ -98,10 +103,10 @@ def select(
 ) -> Coreset:
     """`budget` of the n samples, and their weights.
 
-    features (n, d), probabilities (n, C), labels (n,) class numbers, or (n, C) zeros and ones for sigmoid outputs
-    (variant "whole" only); arrays of numpy or torch. target: (C, d + 1), or (C, d) where the last layer has no bias,
-    for the selectors that match one. `pursuit` are the fields of `Pursuit` (score, ridge, nonnegative, points_per_step,
-    tolerance).
+    features (n, d), probabilities (n, C), labels (n,) class numbers, or (n, C) zeros and ones for
+    sigmoid outputs (variant "whole" only); arrays of numpy or torch. target: (C, d + 1), or (C, d)
+    where the last layer has no bias, for the selectors that match one. `pursuit` are the fields of
+    `Pursuit` (score, ridge, nonnegative, points_per_step, tolerance).
     """
     if selector not in SELECTORS:
         raise ConfigError(f"selector {selector!r} is unknown{did_you_mean(selector, SELECTORS)}")
@@ -111,7 +116,9 @@ def select(
         raise ConfigError(f"{selector} chooses class by class: it has no variant 'whole'")
     pool = _pool(features, probabilities, labels, bias)
     if pool.labels.ndim == 2 and (variant != "whole" or selector not in _WITH_MULTI_LABELS):
-        raise ConfigError(f"labels (n, C) need variant='whole' and one of {', '.join(_WITH_MULTI_LABELS)}")
+        raise ConfigError(
+            f"labels (n, C) need variant='whole' and one of {', '.join(_WITH_MULTI_LABELS)}"
+        )
     if isinstance(budget, bool) or not isinstance(budget, int | np.integer) or budget < 0:
         raise ConfigError(f"budget must be a whole number of at least 0, got {budget!r}")
     goal = None if target is None else _target(target, pool)
@@ -125,26 +132,41 @@ def select(
 
 
 def _tensor(name: str, value: Any) -> Tensor:
-    array = value.detach().cpu() if isinstance(value, Tensor) else torch.from_numpy(np.ascontiguousarray(value))
+    array = (
+        value.detach().cpu()
+        if isinstance(value, Tensor)
+        else torch.from_numpy(np.ascontiguousarray(value))
+    )
     if array.is_floating_point() and not bool(torch.isfinite(array).all()):
         raise DataError(f"{name} has NaN or infinite values")
     return array
 
 
 def _pool(features: Any, probabilities: Any, labels: Any, bias: bool) -> Pool:
-    h, p, y = _tensor("features", features), _tensor("probabilities", probabilities), _tensor("labels", labels)
+    h, p, y = (
+        _tensor("features", features),
+        _tensor("probabilities", probabilities),
+        _tensor("labels", labels),
+    )
     h = h if h.dtype in (torch.float32, torch.float64) else h.float()
     if h.ndim != 2 or p.ndim != 2 or len(h) != len(p) or len(h) != len(y):
         shapes = ", ".join(str(tuple(part.shape)) for part in (h, p, y))
-        raise DataError(f"features (n, d), probabilities (n, C) and labels (n,) must agree in n, got {shapes}")
+        raise DataError(
+            f"features (n, d), probabilities (n, C) and labels (n,) must agree in n, got {shapes}"
+        )
     if y.ndim == 1:
         if y.is_floating_point() and not bool((y == y.round()).all()):
             raise DataError("labels must be whole numbers")
         y = y.long()
         if len(y) and not (int(y.min()) >= 0 and int(y.max()) < p.shape[1]):
-            raise DataError(f"labels must be in 0 .. {p.shape[1] - 1}, got {int(y.min())} .. {int(y.max())}")
+            raise DataError(
+                f"labels must be in 0 .. {p.shape[1] - 1}, got {int(y.min())} .. {int(y.max())}"
+            )
     elif y.shape != p.shape:
-        raise DataError(f"labels (n, C) must have the shape of probabilities, got {tuple(y.shape)} and {tuple(p.shape)}")
+        raise DataError(
+            f"labels (n, C) must have the shape of probabilities, got {tuple(y.shape)} and "
+            f"{tuple(p.shape)}"
+        )
     return Pool(h, p.to(h.dtype), y, bias)
 
 

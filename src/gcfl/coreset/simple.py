@@ -17,7 +17,9 @@ def uniform(pool: Pool, budget: int, draw: np.random.Generator) -> Coreset:
 
 
 def small_loss(pool: Pool, budget: int, split: Split) -> Coreset:
-    """Small loss: per class, the samples that the current model finds easiest, i.e. min Σ_{j in X} -log p_j(y_j)."""
+    """Small loss: per class, the samples that the current model finds easiest, i.e. min Σ_{j in X}
+    -log p_j(y_j).
+    """
     own = pool.probabilities.gather(1, pool.labels[:, None])[:, 0]
 
     def pick(label: int, rows: Tensor, share: int) -> Coreset:  # noqa: ARG001
@@ -37,5 +39,7 @@ def agreement(pool: Pool, budget: int, draw: np.random.Generator) -> Coreset:
     if len(chosen) < budget:
         own = pool.probabilities.gather(1, pool.labels[:, None])[:, 0]
         own = torch.where(torch.from_numpy(agrees), -torch.inf, own)
-        chosen = np.concatenate([chosen, own.argsort(descending=True, stable=True)[: budget - len(chosen)].numpy()])
+        chosen = np.concatenate(
+            [chosen, own.argsort(descending=True, stable=True)[: budget - len(chosen)].numpy()]
+        )
     return unweighted(np.sort(chosen))

@@ -18,13 +18,17 @@ _BLOCK = 4096
 
 
 def arrays(
-    data: Pair, validation: Pair | None = None, test: Pair | None = None, classes: Sequence[str | int] | None = None
+    data: Pair,
+    validation: Pair | None = None,
+    test: Pair | None = None,
+    classes: Sequence[str | int] | None = None,
 ) -> Source:
     """A source from arrays: (x, y), and optionally the server's clean (x, y) and a test (x, y).
 
-    x is (n, features) or (n, channels, height, width), of any number type; y holds whole numbers or names. Each pair may
-    also be a torch Dataset of samples (x, label), which is read once from beginning to end. The classes are those given,
-    else those that the Dataset names, else the sorted labels of y.
+    x is (n, features) or (n, channels, height, width), of any number type; y holds whole numbers or
+    names. Each pair may also be a torch Dataset of samples (x, label), which is read once from
+    beginning to end. The classes are those given, else those that the Dataset names, else the
+    sorted labels of y.
     """
     if classes is None and isinstance(data, torch.utils.data.Dataset):
         classes = _class_names(data)
@@ -50,9 +54,14 @@ def arrays(
             raise DataError(f"x of {name} has samples of shape {x.shape[1:]}, but data has {shape}")
         unknown = [label for label in np.unique(y).tolist() if label not in known]
         if unknown:
-            raise DataError(f"y of {name} has the label {unknown[0]!r}, which is not among the {len(known)} classes of data")
+            raise DataError(
+                f"y of {name} has the label {unknown[0]!r}, which is not among the {len(known)} "
+                "classes of data"
+            )
         coded[name] = (x, np.array([known[label] for label in y.tolist()], dtype=np.int64))
-    return Source("arrays", *coded["data"], tuple(known), coded.get("validation"), coded.get("test"), own=True)
+    return Source(
+        "arrays", *coded["data"], tuple(known), coded.get("validation"), coded.get("test"), own=True
+    )
 
 
 def _pair(name: str, pair: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
@@ -64,13 +73,17 @@ def _pair(name: str, pair: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     if x.dtype.kind not in "fiub":
         raise DataError(f"x of {name} must hold numbers, got dtype {x.dtype}")
     if x.ndim < 2:
-        raise DataError(f"x of {name} must be (n, features) or (n, channels, height, width), got shape {x.shape}")
+        raise DataError(
+            f"x of {name} must be (n, features) or (n, channels, height, width), got shape "
+            f"{x.shape}"
+        )
     if 0 in x.shape[1:]:
         raise DataError(f"x of {name} has samples without values: shape {x.shape}")
     y = _labels(name, y)
     if y.ndim != 1 or y.dtype.kind not in "iU":
         raise DataError(
-            f"y of {name} must be one row of whole numbers or names, got dtype {y.dtype} and shape {y.shape}; "
+            f"y of {name} must be one row of whole numbers or names, got dtype {y.dtype} and shape "
+            f"{y.shape}; "
             "try y.astype(int) or y.astype(str)"
         )
     if len(x) != len(y):
@@ -78,9 +91,14 @@ def _pair(name: str, pair: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     if len(x) == 0:
         raise DataError(f"{name} is empty")
     if x.dtype.kind == "f":
-        bad = np.concatenate([_not_finite(x[start : start + _BLOCK]) for start in range(0, len(x), _BLOCK)])
+        bad = np.concatenate(
+            [_not_finite(x[start : start + _BLOCK]) for start in range(0, len(x), _BLOCK)]
+        )
         if bad.any():
-            raise DataError(f"x of {name} has NaN or infinite values in {int(bad.sum())} samples, first in row {int(bad.argmax())}")
+            raise DataError(
+                f"x of {name} has NaN or infinite values in {int(bad.sum())} samples, first in row "
+                f"{int(bad.argmax())}"
+            )
         x = x.astype(np.float32, copy=False)
     elif x.dtype != np.uint8:
         x = x.astype(np.float32)
@@ -88,7 +106,9 @@ def _pair(name: str, pair: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
 
 
 def _not_finite(block: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """(m,) of a block of rows, as float32: what is too large for that is infinite. x may be a file larger than memory."""
+    """(m,) of a block of rows, as float32: what is too large for that is infinite. x may be a file
+    larger than memory.
+    """
     with np.errstate(over="ignore"):
         finite = np.isfinite(block.astype(np.float32, copy=False)).reshape(len(block), -1)
     return np.logical_not(finite.all(axis=1))
@@ -104,7 +124,10 @@ def _class_names(dataset: Any) -> Any:
 def _collect(name: str, dataset: Any) -> Pair:
     """All samples of a torch Dataset, stacked."""
     if isinstance(dataset, torch.utils.data.IterableDataset) or not hasattr(dataset, "__len__"):
-        raise DataError(f"{name} must be a Dataset with a length; collect the samples of a stream into arrays first")
+        raise DataError(
+            f"{name} must be a Dataset with a length; collect the samples of a stream into arrays "
+            "first"
+        )
     xs: list[npt.NDArray[Any]] = []
     ys: list[Any] = []
     for place in range(len(dataset)):
@@ -113,24 +136,34 @@ def _collect(name: str, dataset: Any) -> Pair:
             with rng.isolated(0, "dataset", place), rng.fenced(place):
                 sample = dataset[place]
         except Exception as error:  # somebody's own code raises what it likes
-            raise DataError(f"sample {place} of {name} cannot be read: {one_line(error)}") from error
+            raise DataError(
+                f"sample {place} of {name} cannot be read: {one_line(error)}"
+            ) from error
         if not isinstance(sample, tuple | list) or len(sample) != 2:
-            raise DataError(f"sample {place} of {name} must be a pair (x, label), got {type(sample).__name__}")
+            raise DataError(
+                f"sample {place} of {name} must be a pair (x, label), got {type(sample).__name__}"
+            )
         x = _sample(sample[0])
         if xs and (x.shape, x.dtype) != (xs[0].shape, xs[0].dtype):
             raise DataError(
-                f"sample {place} of {name} is {x.dtype} of shape {x.shape}, but the first is {xs[0].dtype} of shape {xs[0].shape}; "
+                f"sample {place} of {name} is {x.dtype} of shape {x.shape}, but the first is "
+                f"{xs[0].dtype} of shape {xs[0].shape}; "
                 "all must be alike (resize images in the Dataset's transform)"
             )
         xs.append(x)
         label = np.asarray(_array("y", sample[1]))
         if label.ndim:
-            raise DataError(f"the label of sample {place} of {name} must be one number or name, got shape {label.shape}")
+            raise DataError(
+                f"the label of sample {place} of {name} must be one number or name, got shape "
+                f"{label.shape}"
+            )
         ys.append(label.item())
     if not xs:
         raise DataError(f"{name} is empty")
     names = _class_names(dataset)
-    if names is not None and all(isinstance(label, int) and 0 <= label < len(names) for label in ys):
+    if names is not None and all(
+        isinstance(label, int) and 0 <= label < len(names) for label in ys
+    ):
         ys = [names[label] for label in ys]
     return np.stack(xs), np.asarray(ys)
 
@@ -146,15 +179,21 @@ def _sample(value: Any) -> npt.NDArray[Any]:
 
 
 def _labels(name: str, y: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Names as text, whole numbers as int64, whatever they came as (a table's columns are objects or floats); else as it was."""
+    """Names as text, whole numbers as int64, whatever they came as (a table's columns are objects
+    or floats); else as it was.
+    """
     if y.dtype.kind == "S":
         try:
             return np.char.decode(y, "utf-8")
         except UnicodeDecodeError:
-            raise DataError(f"y of {name} has bytes that are not UTF-8; decode them to text first") from None
+            raise DataError(
+                f"y of {name} has bytes that are not UTF-8; decode them to text first"
+            ) from None
     if y.dtype.kind == "O" and all(isinstance(label, str) for label in y.flat):
         return y.astype(str)
-    if y.dtype.kind in "iub" or (y.dtype.kind == "f" and bool(np.isfinite(y).all()) and bool((y == np.round(y)).all())):
+    if y.dtype.kind in "iub" or (
+        y.dtype.kind == "f" and bool(np.isfinite(y).all()) and bool((y == np.round(y)).all())
+    ):
         return y.astype(np.int64)
     return y
 

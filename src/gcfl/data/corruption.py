@@ -1,8 +1,10 @@
-"""Attribute noise: the label is right, what it belongs to is spoiled. Nine corruptions of images, three of tables.
+"""Attribute noise: the label is right, what it belongs to is spoiled. Nine corruptions of images,
+three of tables.
 
-Images go through the imagecorruptions-imaug package (an extra), which draws from numpy's global generator and refuses
-images below 32 pixels. Here each sample has a word of its own that all its draws come from, and small images are
-padded by reflection, corrupted and cut back. What was made is kept on disk: the same federation again is read, not made.
+Images go through the imagecorruptions-imaug package (an extra), which draws from numpy's global
+generator and refuses images below 32 pixels. Here each sample has a word of its own that all its
+draws come from, and small images are padded by reflection, corrupted and cut back. What was made is
+kept on disk: the same federation again is read, not made.
 """
 
 from __future__ import annotations
@@ -57,7 +59,9 @@ _SAY_EVERY_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Scale:
-    """What the corruptions go by: the values of black and white in images, each column's mean and standard deviation in tables."""
+    """What the corruptions go by: the values of black and white in images, each column's mean and
+    standard deviation in tables.
+    """
 
     low: float
     high: float
@@ -83,18 +87,29 @@ def measure(x: npt.NDArray[Any], rows: IntArray) -> Scale:
 
 
 def corrupt(
-    x: npt.NDArray[Any], rows: IntArray, names: Sequence[str], severity: int, seed: int, scale: Scale, purpose: str = "clients"
+    x: npt.NDArray[Any],
+    rows: IntArray,
+    names: Sequence[str],
+    severity: int,
+    seed: int,
+    scale: Scale,
+    purpose: str = "clients",
 ) -> npt.NDArray[Any]:
-    """x[rows] (m, ...), each sample spoiled by one of `names`, drawn for it, at severity 1 to 5. Same dtype, same shape.
+    """x[rows] (m, ...), each sample spoiled by one of `names`, drawn for it, at severity 1 to 5.
+    Same dtype, same shape.
 
-    What a sample becomes depends on its row, the seed, the purpose and the scale, not on which others are spoiled.
+    What a sample becomes depends on its row, the seed, the purpose and the scale, not on which
+    others are spoiled.
     """
     which, seeds = drawn(rows, len(names), seed, purpose)
     if x.ndim == 2:
         return spoil_rows(x, rows, names, which, seeds, severity, scale.mean, scale.deviation)
     low, high = scale.low, scale.high
     clean = x[rows]
-    key = hashlib.blake2b(f"{_version()}|{names}|{severity}|{low!r}|{high!r}|{clean.shape}|{clean.dtype}".encode(), digest_size=12)
+    key = hashlib.blake2b(
+        f"{_version()}|{names}|{severity}|{low!r}|{high!r}|{clean.shape}|{clean.dtype}".encode(),
+        digest_size=12,
+    )
     for array in (which, seeds, clean):
         key.update(np.ascontiguousarray(array).view(np.uint8).reshape(-1).data)
     cache = cache_folder() / f"corrupted-{key.hexdigest()}.npy"
@@ -111,43 +126,67 @@ def corrupt(
     return made
 
 
-def drawn(rows: IntArray, kinds: int, seed: int, purpose: str = "clients") -> tuple[IntArray, IntArray]:
-    """For each row, which of so many corruptions hits it, and the 32-bit word that its draws come from."""
+def drawn(
+    rows: IntArray, kinds: int, seed: int, purpose: str = "clients"
+) -> tuple[IntArray, IntArray]:
+    """For each row, which of so many corruptions hits it, and the 32-bit word that its draws come
+    from.
+    """
     draws = rng.words(rng.key(seed, "corruption", purpose), rows, 2)
-    return (draws[:, 0] % np.uint64(kinds)).astype(np.int64), (draws[:, 1] >> np.uint64(32)).astype(np.int64)
+    return (draws[:, 0] % np.uint64(kinds)).astype(np.int64), (draws[:, 1] >> np.uint64(32)).astype(
+        np.int64
+    )
 
 
 def chosen(x: npt.NDArray[Any], names: Sequence[str] | None) -> tuple[str, ...]:
     """The corruptions to draw from, or a sentence about why they do not fit the data."""
     if x.ndim not in (2, 4):
-        raise DataError(f"attribute noise is for tables (n, features) and images (n, channels, height, width), not shape {x.shape}")
+        raise DataError(
+            "attribute noise is for tables (n, features) and images (n, channels, height, width), "
+            f"not shape {x.shape}"
+        )
     usual = TABULAR if x.ndim == 2 else NINE
     known = TABULAR if x.ndim == 2 else (*NINE, *_OTHERS)
     for name in names or ():
         if name not in known:
             what = "tables" if x.ndim == 2 else "images"
-            raise ConfigError(f"data.corruptions has {name!r}, which is none for {what}{did_you_mean(name, known)}")
+            raise ConfigError(
+                f"data.corruptions has {name!r}, which is none for "
+                f"{what}{did_you_mean(name, known)}"
+            )
     return tuple(names) if names else usual
 
 
-def image_of(image: npt.NDArray[Any], name: str, severity: int, word: int, low: float = 0, high: float = 255) -> npt.NDArray[Any]:
-    """One image (channels, height, width), corrupted with the draws that follow from the 32-bit word.
+def image_of(
+    image: npt.NDArray[Any], name: str, severity: int, word: int, low: float = 0, high: float = 255
+) -> npt.NDArray[Any]:
+    """One image (channels, height, width), corrupted with the draws that follow from the 32-bit
+    word.
 
-    low and high are the values that stand for black and white. Three channels are colour; any other number is taken as
-    so many grey images under the same draws, each of which the corruption sees as RGB and gives back its green channel.
+    low and high are the values that stand for black and white. Three channels are colour; any other
+    number is taken as so many grey images under the same draws, each of which the corruption sees
+    as RGB and gives back its green channel.
     """
-    scaled = image if (low, high) == (0, 255) else np.clip(np.round((image - low) * (255 / (high - low))), 0, 255).astype(np.uint8)
+    scaled = (
+        image
+        if (low, high) == (0, 255)
+        else np.clip(np.round((image - low) * (255 / (high - low))), 0, 255).astype(np.uint8)
+    )
     if len(scaled) == 3:
         spoiled = _one(scaled.transpose(1, 2, 0), name, severity, word).transpose(2, 0, 1)
     else:
-        spoiled = np.stack([_one(np.stack([plane] * 3, axis=-1), name, severity, word)[..., 1] for plane in scaled])
+        spoiled = np.stack(
+            [_one(np.stack([plane] * 3, axis=-1), name, severity, word)[..., 1] for plane in scaled]
+        )
     if (low, high) == (0, 255):
         return spoiled.astype(image.dtype)
     back = spoiled * ((high - low) / 255) + low
     return (np.round(back) if image.dtype.kind in "iu" else back).astype(image.dtype)
 
 
-def _one(image: npt.NDArray[np.uint8], name: str, severity: int, word: int) -> npt.NDArray[np.uint8]:
+def _one(
+    image: npt.NDArray[np.uint8], name: str, severity: int, word: int
+) -> npt.NDArray[np.uint8]:
     """RGB (height, width, 3), of any size."""
     library = _library()
     height, width = image.shape[:2]
@@ -157,7 +196,9 @@ def _one(image: npt.NDArray[np.uint8], name: str, severity: int, word: int) -> n
         image = np.pad(image, (*pads, (0, 0)), mode="symmetric")
     seeded = {"seed": word} if name in _TAKES_SEED else {}
     with rng.fenced(word):
-        spoiled: npt.NDArray[np.uint8] = library.corrupt(np.ascontiguousarray(image), severity, name, **seeded)
+        spoiled: npt.NDArray[np.uint8] = library.corrupt(
+            np.ascontiguousarray(image), severity, name, **seeded
+        )
     (top, _), (left, _) = pads
     return spoiled[top : top + height, left : left + width]
 
@@ -166,7 +207,10 @@ def _library() -> Any:
     try:
         import imagecorruptions
     except ImportError:
-        raise DataError("attribute noise on images needs imagecorruptions-imaug: pip install 'gcfl[corruptions]'") from None
+        raise DataError(
+            "attribute noise on images needs imagecorruptions-imaug: pip install "
+            "'gcfl[corruptions]'"
+        ) from None
     return imagecorruptions
 
 

@@ -34,28 +34,36 @@ def deal(
 ) -> tuple[Partition, tuple[str, ...] | None]:
     """Who holds which of the rows `rest`, and the clients' names where the data has them.
 
-    Where that would break what was asked for (shards, groups, given), nothing is moved to reach the minimum.
+    Where that would break what was asked for (shards, groups, given), nothing is moved to reach the
+    minimum.
     """
     labels, classes, clients = source.y[rest], len(source.classes), options.clients
     if options.partition == "given":
         names = read_owners(options.owners, source)
         _tell_lost("clients", names, rest)
         owners, known = named_owners(names[rest])
-        return _large_enough(from_owners(rest, owners, len(known)), options.min_size, known), tuple(known)
+        return _large_enough(from_owners(rest, owners, len(known)), options.min_size, known), tuple(
+            known
+        )
     if clients * options.min_size > len(rest):
         raise too_few(len(rest), clients, options.min_size)
     if options.partition == "groups":
         if source.groups is None:
-            raise DataError(f"{source.name} has no groups; a table names their column with data.group")
+            raise DataError(
+                f"{source.name} has no groups; a table names their column with data.group"
+            )
         _tell_lost("groups", source.groups, rest)
         groups = source.groups[rest]
         owners = whole_groups(groups, clients, draw)
         single = _named_by(groups, owners, clients)
-        return _large_enough(from_owners(rest, owners, clients), options.min_size, single), tuple(single) if single else None
+        return _large_enough(from_owners(rest, owners, clients), options.min_size, single), tuple(
+            single
+        ) if single else None
     if options.partition == "iid":
         owners = iid(labels, clients, draw)
     elif options.partition == "shards":
-        # Samples that moved would bring their classes along, and the limit on those would be broken.
+        # Samples that moved would bring their classes along, and the limit on those would be
+        # broken.
         owners = shards(labels, classes, clients, options.classes_per_client, draw)
         return _large_enough(from_owners(rest, owners, clients), options.min_size), None
     elif options.partition == "quantity":
@@ -66,12 +74,20 @@ def deal(
 
 
 def _tell_lost(what: str, names: npt.NDArray[Any], rest: IntArray) -> None:
-    """Those whose samples all went to server and test are not in the federation, and somebody should know."""
+    """Those whose samples all went to server and test are not in the federation, and somebody
+    should know.
+    """
     known = np.unique(names)
     lost = np.setdiff1d(known, names[rest]).tolist()
     if lost:
         shown = ", ".join(lost[:5]) + (", ..." if len(lost) > 5 else "")
-        log.warning("%d of %d %s have no sample left beside the server's and the test set: %s", len(lost), len(known), what, shown)
+        log.warning(
+            "%d of %d %s have no sample left beside the server's and the test set: %s",
+            len(lost),
+            len(known),
+            what,
+            shown,
+        )
 
 
 def _named_by(groups: npt.NDArray[Any], owners: IntArray, clients: int) -> list[str] | None:
@@ -87,6 +103,7 @@ def _large_enough(partition: Partition, minimum: int, names: list[str] | None = 
     if partition.sizes[smallest] < minimum:
         name = names[smallest] if names else smallest
         raise DataError(
-            f"client {name} has {partition.sizes[smallest]} samples, fewer than data.min_size ({minimum}); lower data.min_size"
+            f"client {name} has {partition.sizes[smallest]} samples, fewer than data.min_size "
+            f"({minimum}); lower data.min_size"
         )
     return partition

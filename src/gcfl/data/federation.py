@@ -1,4 +1,6 @@
-"""From a source to a federation: clients with noisy labels, the server's clean set, a clean test set, and the truth apart."""
+"""From a source to a federation: clients with noisy labels, the server's clean set, a clean test
+set, and the truth apart.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,12 @@ from gcfl.types import IntArray, Shard
 
 @dataclass(frozen=True)
 class ClientData:
-    """What the clients hold: their samples x (n, ...) alone, observed labels y (n,), index lists into both.
+    """What the clients hold: their samples x (n, ...) alone, observed labels y (n,), index lists
+    into both.
 
-    No truth, and nothing of the server's. ids (n,): the row of the source that each sample came from. names: the
-    clients', where the data has them. whole: how many samples each held before some were taken away, which a budget is of.
+    No truth, and nothing of the server's. ids (n,): the row of the source that each sample came
+    from. names: the clients', where the data has them. whole: how many samples each held before
+    some were taken away, which a budget is of.
     """
 
     x: torch.Tensor
@@ -53,7 +57,9 @@ class ClientData:
 
 @dataclass(frozen=True)
 class Federation:
-    """One federation. `truth` is for observers of a simulation only: no method is ever handed it. None: nobody knows it."""
+    """One federation. `truth` is for observers of a simulation only: no method is ever handed it.
+    None: nobody knows it.
+    """
 
     clients: ClientData
     validation: Shard
@@ -66,12 +72,14 @@ class Federation:
         """The same federation with every noisy client sample taken away: what Skyline trains on."""
         if self.truth is None:
             raise DataError(
-                "skyline needs the truth, and which of your own labels are wrong is known only where data.noise flips them"
+                "skyline needs the truth, and which of your own labels are wrong is known only "
+                "where data.noise flips them"
             )
         kept = self.clients.partition.keep(~self.truth.noisy[self.clients.source_rows.order])
         if int(kept.sizes.min()) == 0:
             raise DataError(
-                f"client {int(kept.sizes.argmin())} has no clean sample left, so skyline cannot train there; "
+                f"client {int(kept.sizes.argmin())} has no clean sample left, so skyline cannot "
+                "train there; "
                 "lower data.noise or raise data.min_size"
             )
         whole = self.clients.partition.sizes if self.clients.whole is None else self.clients.whole
@@ -82,13 +90,17 @@ class Federation:
         order = self.clients.partition.order
         together = Partition(order, np.array([0, len(order)]))
         whole = None if self.clients.whole is None else np.array([self.clients.whole.sum()])
-        return replace(self, clients=replace(self.clients, partition=together, names=None, whole=whole))
+        return replace(
+            self, clients=replace(self.clients, partition=together, names=None, whole=whole)
+        )
 
 
 def alone(source: Source, options: DataOptions, seed: int, names: tuple[str, ...]) -> Federation:
-    """The server's part of a federation whose clients bring samples of their own, which nobody sees here.
+    """The server's part of a federation whose clients bring samples of their own, which nobody sees
+    here.
 
-    The source is the server's: its own test set, or a share of it, is for testing, and all else is the clean set.
+    The source is the server's: its own test set, or a share of it, is for testing, and all else is
+    the clean set.
     """
     validation, test = apart(source, options, seed)
     nobody = Partition(np.empty(0, dtype=np.int64), np.zeros(len(names) + 1, dtype=np.int64))
@@ -103,7 +115,9 @@ def alone(source: Source, options: DataOptions, seed: int, names: tuple[str, ...
 
 
 def build(source: Source, options: DataOptions, seed: int) -> Federation:
-    """Cut the source into test, validation and clients (seeded), deal, make noise, and take the normalisation from the server."""
+    """Cut the source into test, validation and clients (seeded), deal, make noise, and take the
+    normalisation from the server.
+    """
     check(source, options)
     rest, validation, test = cut(source, options, seed)
     partition, names = deal(source, rest, options, rng.stream(seed, "partition"))
@@ -111,15 +125,24 @@ def build(source: Source, options: DataOptions, seed: int) -> Federation:
     classes = source.classes
     if seen.kept is not None:
         classes = tuple(source.classes[label] for label in seen.kept)
-        validation, test = within(validation, seen.kept, "the server's clean set"), within(test, seen.kept, "the test set")
-    validation = spoiled(validation, options.validation_noise, "validation", len(classes), options, seed, seen.scale)
+        validation, test = (
+            within(validation, seen.kept, "the server's clean set"),
+            within(test, seen.kept, "the test set"),
+        )
+    validation = spoiled(
+        validation, options.validation_noise, "validation", len(classes), options, seed, seen.scale
+    )
     test = spoiled(test, options.test_noise, "test", len(classes), options, seed, seen.scale)
     local = Partition(np.searchsorted(rest, partition.order), partition.offsets)
     # On one's own data nobody knows which labels were wrong before we flipped some.
     unknown = source.own and "given" not in options.kinds and not seen.truth.noisy.any()
     return Federation(
         clients=ClientData(
-            samples(source.x, rest, seen.changed_rows, seen.changed), torch.from_numpy(seen.labels[rest]), rest, local, names
+            samples(source.x, rest, seen.changed_rows, seen.changed),
+            torch.from_numpy(seen.labels[rest]),
+            rest,
+            local,
+            names,
         ),
         validation=validation,
         test=test,

@@ -1,4 +1,6 @@
-"""Downloads from the publishers: sizes and checksums known beforehand, resumed where they were cut, whole or not at all."""
+"""Downloads from the publishers: sizes and checksums known beforehand, resumed where they were cut,
+whole or not at all.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ _CHUNK = 1 << 18
 
 @dataclass(frozen=True)
 class Remote:
-    """One file of a publisher. folder: the one that it shares with others of its set; unpacks: what the archive becomes."""
+    """One file of a publisher. folder: the one that it shares with others of its set; unpacks: what
+    the archive becomes.
+    """
 
     url: str
     size: int
@@ -45,35 +49,95 @@ _FASHION = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"
 _FLOWERS = "https://storage.googleapis.com/download.tensorflow.org/example_images"
 
 PUBLISHED: dict[str, tuple[Remote, ...]] = {
-    "cifar10": (Remote(f"{_TORONTO}/cifar-10-binary.tar.gz", 170_052_171, "c32a1d4ab5d03f1284b67883e8d87530"),),
-    "cifar100": (Remote(f"{_TORONTO}/cifar-100-binary.tar.gz", 168_513_733, "03b5dce01913d631647c71ecec9e9cb8"),),
+    "cifar10": (
+        Remote(
+            f"{_TORONTO}/cifar-10-binary.tar.gz", 170_052_171, "c32a1d4ab5d03f1284b67883e8d87530"
+        ),
+    ),
+    "cifar100": (
+        Remote(
+            f"{_TORONTO}/cifar-100-binary.tar.gz", 168_513_733, "03b5dce01913d631647c71ecec9e9cb8"
+        ),
+    ),
     "mnist": (
-        Remote(f"{_MNIST}/train-images-idx3-ubyte.gz", 9_912_422, "f68b3c2dcbeaaa9fbdd348bbdeb94873", "mnist"),
-        Remote(f"{_MNIST}/train-labels-idx1-ubyte.gz", 28_881, "d53e105ee54ea40749a09fcbcd1e9432", "mnist"),
-        Remote(f"{_MNIST}/t10k-images-idx3-ubyte.gz", 1_648_877, "9fb629c4189551a2d022fa330f9573f3", "mnist"),
-        Remote(f"{_MNIST}/t10k-labels-idx1-ubyte.gz", 4_542, "ec29112dd5afa0611ce80d1b7f02629c", "mnist"),
+        Remote(
+            f"{_MNIST}/train-images-idx3-ubyte.gz",
+            9_912_422,
+            "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+            "mnist",
+        ),
+        Remote(
+            f"{_MNIST}/train-labels-idx1-ubyte.gz",
+            28_881,
+            "d53e105ee54ea40749a09fcbcd1e9432",
+            "mnist",
+        ),
+        Remote(
+            f"{_MNIST}/t10k-images-idx3-ubyte.gz",
+            1_648_877,
+            "9fb629c4189551a2d022fa330f9573f3",
+            "mnist",
+        ),
+        Remote(
+            f"{_MNIST}/t10k-labels-idx1-ubyte.gz",
+            4_542,
+            "ec29112dd5afa0611ce80d1b7f02629c",
+            "mnist",
+        ),
     ),
     "fashion-mnist": (
-        Remote(f"{_FASHION}/train-images-idx3-ubyte.gz", 26_421_880, "8d4fb7e6c68d591d4c3dfef9ec88bf0d", "fashion-mnist"),
-        Remote(f"{_FASHION}/train-labels-idx1-ubyte.gz", 29_515, "25c81989df183df01b3e8a0aad5dffbe", "fashion-mnist"),
-        Remote(f"{_FASHION}/t10k-images-idx3-ubyte.gz", 4_422_102, "bef4ecab320f06d8554ea6380940ec79", "fashion-mnist"),
-        Remote(f"{_FASHION}/t10k-labels-idx1-ubyte.gz", 5_148, "bb300cfdad3c16e7a12a480ee83cd310", "fashion-mnist"),
+        Remote(
+            f"{_FASHION}/train-images-idx3-ubyte.gz",
+            26_421_880,
+            "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+            "fashion-mnist",
+        ),
+        Remote(
+            f"{_FASHION}/train-labels-idx1-ubyte.gz",
+            29_515,
+            "25c81989df183df01b3e8a0aad5dffbe",
+            "fashion-mnist",
+        ),
+        Remote(
+            f"{_FASHION}/t10k-images-idx3-ubyte.gz",
+            4_422_102,
+            "bef4ecab320f06d8554ea6380940ec79",
+            "fashion-mnist",
+        ),
+        Remote(
+            f"{_FASHION}/t10k-labels-idx1-ubyte.gz",
+            5_148,
+            "bb300cfdad3c16e7a12a480ee83cd310",
+            "fashion-mnist",
+        ),
     ),
-    "flowers": (Remote(f"{_FLOWERS}/flower_photos.tgz", 228_813_984, "6f87fb78e9cc9ab41eff2015b380011d", unpacks="flower_photos"),),
+    "flowers": (
+        Remote(
+            f"{_FLOWERS}/flower_photos.tgz",
+            228_813_984,
+            "6f87fb78e9cc9ab41eff2015b380011d",
+            unpacks="flower_photos",
+        ),
+    ),
 }
 BY_HAND = {
-    "femnist": "FEMNIST is made by LEAF's own scripts (https://github.com/TalwalkarLab/leaf, data/femnist/preprocess.sh); put the "
+    "femnist": "FEMNIST is made by LEAF's own scripts (https://github.com/TalwalkarLab/leaf, "
+    "data/femnist/preprocess.sh); put the "
     "folders train and test that they write into {folder}",
 }
 
 
 def fetch(name: str, on_bytes: OnBytes | None = None, *, again: bool = False) -> Path:
-    """Download what is missing of a named set; returns where it lies. A second call goes on where the first was cut.
+    """Download what is missing of a named set; returns where it lies. A second call goes on where
+    the first was cut.
 
-    again: download it though it is there; what is there is set aside, under the same name with .before.
+    again: download it though it is there; what is there is set aside, under the same name with
+    .before.
     """
     if name not in SOURCES:
-        raise ConfigError(f"there is no set named {name!r}{did_you_mean(name, [*PUBLISHED, *BY_HAND])}")
+        raise ConfigError(
+            f"there is no set named {name!r}{did_you_mean(name, [*PUBLISHED, *BY_HAND])}"
+        )
     there = SOURCES[name].find()
     if there is not None and (not again or not SOURCES[name].places):
         return there
@@ -82,9 +146,14 @@ def fetch(name: str, on_bytes: OnBytes | None = None, *, again: bool = False) ->
         raise DataError(BY_HAND[name].format(folder=home / SOURCES[name].places[0]))
     home.mkdir(parents=True, exist_ok=True)
     remotes = PUBLISHED[name]
-    needed, free = sum(remote.size * (2 if remote.unpacks else 1) for remote in remotes), shutil.disk_usage(home).free
+    needed, free = (
+        sum(remote.size * (2 if remote.unpacks else 1) for remote in remotes),
+        shutil.disk_usage(home).free,
+    )
     if needed > free:
-        raise DataError(f"{name} needs {needed / 1e6:.0f} MB, but only {free / 1e6:.0f} MB are free at {home}")
+        raise DataError(
+            f"{name} needs {needed / 1e6:.0f} MB, but only {free / 1e6:.0f} MB are free at {home}"
+        )
     # Files that belong together appear together: a folder with half of them would pass for the set.
     for remote in remotes:
         _download(remote, _waiting(home, remote), on_bytes or (lambda *_: None))
@@ -96,7 +165,9 @@ def fetch(name: str, on_bytes: OnBytes | None = None, *, again: bool = False) ->
         os.replace(home / "downloads" / folder, home / folder)
     found = SOURCES[name].find()
     if found is None:
-        raise DataError(f"{name} was fetched, but none of {', '.join(SOURCES[name].places)} lies in {home} now")
+        raise DataError(
+            f"{name} was fetched, but none of {', '.join(SOURCES[name].places)} lies in {home} now"
+        )
     return found
 
 
@@ -117,8 +188,11 @@ def _waiting(home: Path, remote: Remote) -> Path:
 
 
 def _download(remote: Remote, path: Path, on_bytes: OnBytes) -> None:
-    """Until the file is whole and its checksum right; each attempt goes on after the bytes that are there."""
-    if path.with_name(remote.name).exists():  # whole already, and waits under its own name for its folder to be moved
+    """Until the file is whole and its checksum right; each attempt goes on after the bytes that are
+    there.
+    """
+    # whole already, and waits under its own name for its folder to be moved
+    if path.with_name(remote.name).exists():
         return
     problem: Exception | None = None
     for _ in range(_ATTEMPTS):
@@ -134,14 +208,16 @@ def _download(remote: Remote, path: Path, on_bytes: OnBytes) -> None:
             _receive(remote, path, done, on_bytes)
         except urllib.error.HTTPError as error:
             raise DataError(f"{remote.url} answers {error.code} {error.reason}") from None
-        except (OSError, http.client.HTTPException) as error:  # cut, refused, timed out, no name service
+        # cut, refused, timed out, no name service
+        except (OSError, http.client.HTTPException) as error:
             problem = error
     done = path.stat().st_size if path.exists() else 0
     if done == remote.size:
         _check(remote, path)
         return
     raise DataError(
-        f"{remote.url} cannot be fetched ({problem or 'the connection closes early'}); {done:,} of {remote.size:,} bytes are "
+        f"{remote.url} cannot be fetched ({problem or 'the connection closes early'}); {done:,} of "
+        f"{remote.size:,} bytes are "
         "kept, and the same command goes on there"
     )
 
@@ -158,7 +234,10 @@ def _receive(remote: Remote, path: Path, done: int, on_bytes: OnBytes) -> None:
             while chunk := answer.read(_CHUNK):
                 done += len(chunk)
                 if done > remote.size:
-                    raise DataError(f"{remote.url} is larger than the {remote.size:,} bytes that the publisher states")
+                    raise DataError(
+                        f"{remote.url} is larger than the {remote.size:,} bytes that the publisher "
+                        "states"
+                    )
                 file.write(chunk)
                 on_bytes(remote.name, done, remote.size)
 
@@ -169,7 +248,8 @@ def _check(remote: Remote, path: Path) -> None:
     if found != remote.md5:
         path.unlink()
         raise DataError(
-            f"{remote.url} is not what the publisher states: md5 {found} instead of {remote.md5}. It was thrown away; fetch it "
+            f"{remote.url} is not what the publisher states: md5 {found} instead of {remote.md5}. "
+            "It was thrown away; fetch it "
             "again, or look whether something on the way changes downloads"
         )
 

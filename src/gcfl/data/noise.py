@@ -29,7 +29,8 @@ Flip = Callable[[IntArray, np.random.Generator], IntArray]  # clean labels (m,) 
 
 @dataclass(frozen=True)
 class Truth:
-    """What no method may see, by row of the source: clean labels (n,), and which noise hit a sample (n,).
+    """What no method may see, by row of the source: clean labels (n,), and which noise hit a sample
+    (n,).
 
     kinds: 0 for a clean sample, else 1 + the noise's place in KINDS.
     """
@@ -62,13 +63,16 @@ def pair(classes: int) -> Flip:
 
 
 def confusion(matrix: FloatArray) -> Flip:
-    """Another class, with the odds of row c of matrix (C, C); the diagonal does not count: a flip never gives the clean label."""
+    """Another class, with the odds of row c of matrix (C, C); the diagonal does not count: a flip
+    never gives the clean label.
+    """
     odds = matrix.astype(np.float64).copy()
     np.fill_diagonal(odds, 0.0)
     totals = odds.sum(axis=1)
     if (odds < 0).any() or (totals <= 0).any() or not np.isfinite(odds).all():
         raise DataError(
-            "the confusion matrix needs, in each row, no negative entry and at least one class that the row's is taken for"
+            "the confusion matrix needs, in each row, no negative entry and at least one class "
+            "that the row's is taken for"
         )
     steps = np.cumsum(odds / totals[:, None], axis=1)
 
@@ -83,21 +87,30 @@ def confusion(matrix: FloatArray) -> Flip:
 
 
 def strike(
-    partition: Partition, rates: FloatArray, kinds: Sequence[Kind], hit: npt.NDArray[np.int8], draw: np.random.Generator
+    partition: Partition,
+    rates: FloatArray,
+    kinds: Sequence[Kind],
+    hit: npt.NDArray[np.int8],
+    draw: np.random.Generator,
 ) -> list[IntArray]:
-    """For each kind, the rows that it hits: of every client i, round(rates[i] · n_i) samples in all, shared evenly.
+    """For each kind, the rows that it hits: of every client i, round(rates[i] · n_i) samples in
+    all, shared evenly.
 
-    `round` is Python's (halves to even); what does not divide evenly goes to the kinds named first. Samples that some
-    noise has hit before (hit (n,) not 0) are left alone.
+    `round` is Python's (halves to even); what does not divide evenly goes to the kinds named first.
+    Samples that some noise has hit before (hit (n,) not 0) are left alone.
     """
     sizes, owners = partition.sizes, partition.owners
-    totals = np.array([round(float(rate) * int(size)) for rate, size in zip(rates, sizes, strict=True)], dtype=np.int64)
+    totals = np.array(
+        [round(float(rate) * int(size)) for rate, size in zip(rates, sizes, strict=True)],
+        dtype=np.int64,
+    )
     taken = hit[partition.order] != 0
     free = sizes - np.bincount(owners[taken], minlength=len(sizes))
     if (totals > free).any():
         client = int((totals > free).argmax())
         raise DataError(
-            f"client {client} has only {free[client]} of {sizes[client]} samples that no other noise has hit, and {totals[client]} "
+            f"client {client} has only {free[client]} of {sizes[client]} samples that no other "
+            f"noise has hit, and {totals[client]} "
             "more are to be; lower data.noise"
         )
     # One random key per sample; within each client, the lowest keys are hit.
@@ -106,16 +119,24 @@ def strike(
     rows, start = [], np.zeros_like(totals)
     for place in range(len(kinds)):
         end = start + totals // len(kinds) + (place < totals % len(kinds))
-        rows.append(partition.order[ranked[(rank >= np.repeat(start, sizes)) & (rank < np.repeat(end, sizes))]])
+        rows.append(
+            partition.order[
+                ranked[(rank >= np.repeat(start, sizes)) & (rank < np.repeat(end, sizes))]
+            ]
+        )
         start = end
     return rows
 
 
-def rates_of(rate: float, spread: float, rates: list[float] | None, clients: int, draw: np.random.Generator) -> FloatArray:
+def rates_of(
+    rate: float, spread: float, rates: list[float] | None, clients: int, draw: np.random.Generator
+) -> FloatArray:
     """(N,) each client's rate: as listed, or drawn from rate ± spread, kept in [0, 1)."""
     if rates is not None:
         if len(rates) != clients:
-            raise DataError(f"data.noise_rates has {len(rates)} rates, but there are {clients} clients")
+            raise DataError(
+                f"data.noise_rates has {len(rates)} rates, but there are {clients} clients"
+            )
         return np.array(rates)
     drawn = rate + spread * draw.uniform(-1, 1, clients)
     return np.clip(drawn, 0, np.nextafter(1, 0))
@@ -123,7 +144,8 @@ def rates_of(rate: float, spread: float, rates: list[float] | None, clients: int
 
 @dataclass(frozen=True)
 class OpenSet:
-    """The reduced task: kept (C',) are the old numbers of its classes; observed (n,) and clean (n,) are in new numbers.
+    """The reduced task: kept (C',) are the old numbers of its classes; observed (n,) and clean (n,)
+    are in new numbers.
 
     clean is OUTSIDE for a sample whose class left.
     """
@@ -134,13 +156,18 @@ class OpenSet:
 
 
 def open_set(labels: IntArray, classes: int, rate: float, draw: np.random.Generator) -> OpenSet:
-    """The paper's open-set noise: round(rate · C) classes, drawn at random, leave the task, but their samples stay.
+    """The paper's open-set noise: round(rate · C) classes, drawn at random, leave the task, but
+    their samples stay.
 
-    Those samples get labels of the remaining classes, uniformly; the remaining classes are numbered anew.
+    Those samples get labels of the remaining classes, uniformly; the remaining classes are numbered
+    anew.
     """
     gone = round(rate * classes)
     if classes - gone < 2:
-        raise DataError(f"open-set noise of {rate:g} leaves {classes - gone} of {classes} classes; at least two must remain")
+        raise DataError(
+            f"open-set noise of {rate:g} leaves {classes - gone} of {classes} classes; at least "
+            "two must remain"
+        )
     kept = np.sort(draw.permutation(classes)[gone:])
     renumbered = np.full(classes, OUTSIDE, dtype=np.int64)
     renumbered[kept] = np.arange(len(kept))

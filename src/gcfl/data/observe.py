@@ -1,4 +1,6 @@
-"""What the clients see of their samples: labels and inputs after the noise that the settings ask for."""
+"""What the clients see of their samples: labels and inputs after the noise that the settings ask
+for.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,18 @@ import torch
 
 from gcfl import rng
 from gcfl.data.corruption import Scale, chosen, corrupt, measure
-from gcfl.data.noise import Flip, Kind, Truth, code, confusion, open_set, pair, rates_of, strike, uniform
+from gcfl.data.noise import (
+    Flip,
+    Kind,
+    Truth,
+    code,
+    confusion,
+    open_set,
+    pair,
+    rates_of,
+    strike,
+    uniform,
+)
 from gcfl.data.options import DataOptions
 from gcfl.data.partition import Partition
 from gcfl.data.side_files import read_labels, read_matrix
@@ -21,7 +34,8 @@ from gcfl.types import IntArray, Shard
 
 @dataclass(frozen=True)
 class Observed:
-    """labels (n,) by row of the source, the truth, the classes that stayed where some left, and the spoiled inputs.
+    """labels (n,) by row of the source, the truth, the classes that stayed where some left, and the
+    spoiled inputs.
 
     scale: by which they were spoiled, measured on the clients' rows.
     """
@@ -46,12 +60,23 @@ def observe(source: Source, partition: Partition, options: DataOptions, seed: in
     classes = len(source.classes)
     if "open" in kinds:
         reduced = open_set(source.y, classes, options.noise / len(rated), draw)
-        clean, labels, kept, classes = reduced.clean, reduced.observed, reduced.kept, len(reduced.kept)
+        clean, labels, kept, classes = (
+            reduced.clean,
+            reduced.observed,
+            reduced.kept,
+            len(reduced.kept),
+        )
         hit[clean < 0] = code("open")
     if "given" in kinds:
         labels = read_labels(options.noise_file, source)
         hit[(labels != clean) & held] = code("given")
-    rates = rates_of(options.noise, options.noise_spread, options.noise_rates, len(partition), rng.stream(seed, "rates"))
+    rates = rates_of(
+        options.noise,
+        options.noise_spread,
+        options.noise_rates,
+        len(partition),
+        rng.stream(seed, "rates"),
+    )
     changed_rows = np.zeros(0, dtype=np.int64)
     if struck:
         rows = strike(partition, rates * (len(struck) / len(rated)), struck, hit, draw)
@@ -59,15 +84,28 @@ def observe(source: Source, partition: Partition, options: DataOptions, seed: in
         for kind, where in zip(struck, rows, strict=True):
             hit[where] = code(kind)
         changed_rows = np.sort(spoil)
-    changed, scale = None, measure(source.x, np.sort(partition.order)) if "attribute" in kinds else None
+    changed, scale = (
+        None,
+        measure(source.x, np.sort(partition.order)) if "attribute" in kinds else None,
+    )
     if scale is not None and len(changed_rows):
         names = chosen(source.x, options.corruptions)
         changed = corrupt(source.x, changed_rows, names, options.severity, seed, scale)
     return Observed(labels, Truth(clean, hit), kept, changed_rows, changed, scale)
 
 
-def spoiled(shard: Shard, rate: float, purpose: str, classes: int, options: DataOptions, seed: int, scale: Scale | None) -> Shard:
-    """The server's set or the test set, with the same noise as the clients' where somebody asks for it."""
+def spoiled(
+    shard: Shard,
+    rate: float,
+    purpose: str,
+    classes: int,
+    options: DataOptions,
+    seed: int,
+    scale: Scale | None,
+) -> Shard:
+    """The server's set or the test set, with the same noise as the clients' where somebody asks for
+    it.
+    """
     if rate == 0:
         return shard
     draw = rng.stream(seed, "noise", purpose)
@@ -84,7 +122,12 @@ def spoiled(shard: Shard, rate: float, purpose: str, classes: int, options: Data
 
 
 def _apply(
-    labels: IntArray, classes: int, kinds: list[Kind], rows: list[IntArray], options: DataOptions, draw: np.random.Generator
+    labels: IntArray,
+    classes: int,
+    kinds: list[Kind],
+    rows: list[IntArray],
+    options: DataOptions,
+    draw: np.random.Generator,
 ) -> tuple[IntArray, IntArray]:
     """The labels after every kind that flips some, and the rows whose inputs are to be spoiled."""
     flipped, spoil = labels.copy(), np.zeros(0, dtype=np.int64)

@@ -38,7 +38,9 @@ class DataOptions(Options):
     clients: Count = 10
     """how many clients share the data"""
     partition: Literal["dirichlet", "iid", "shards", "quantity", "groups", "given"] = "dirichlet"
-    """who holds what: class shares ~ Dirichlet, evenly, few classes each, uneven sizes, whole groups (writers), or a file"""
+    """who holds what: class shares ~ Dirichlet, evenly, few classes each, uneven sizes, whole
+    groups (writers), or a file
+    """
     alpha: Annotated[float, AfterValidator(within(0, 1e6, low_open=True))] = 0.4
     """Dirichlet concentration (dirichlet: per class; quantity: of the sizes): small is skewed"""
     classes_per_client: Count = 2
@@ -50,17 +52,25 @@ class DataOptions(Options):
     min_size: Count = 10
     """fewest samples of a client"""
     noise: Rate = 0.0
-    """share of each client's samples that is noisy (open: share of the classes that is irrelevant)"""
+    """share of each client's samples that is noisy (open: share of the classes that is
+    irrelevant)
+    """
     noise_kind: Kind | Annotated[list[Kind], AfterValidator(different)] = "uniform"
-    """wrong labels: uniform, pair, confusion, open, given (a file); spoiled samples: attribute; or several, in equal parts"""
+    """wrong labels: uniform, pair, confusion, open, given (a file); spoiled samples: attribute; or
+    several, in equal parts
+    """
     noise_rates: list[Rate] | None = None
     """a rate for each client instead of one for all"""
     noise_spread: Annotated[float, AfterValidator(within(0, 1))] = 0.0
     """each client's rate is drawn from noise ± noise_spread"""
     noise_file: str | None = None
-    """confusion: a text table, row c = how often class c is taken for each; given: an observed label per line, for every sample"""
+    """confusion: a text table, row c = how often class c is taken for each; given: an observed
+    label per line, for every sample
+    """
     corruptions: Annotated[list[str], BeforeValidator(names)] | None = None
-    """attribute: which ones; unset: the paper's nine for images; missing, scale and gaussian for tables"""
+    """attribute: which ones; unset: the paper's nine for images; missing, scale and gaussian for
+    tables
+    """
     severity: Annotated[int, AfterValidator(within(1, 5))] = 5
     """attribute: how strong, 1 to 5"""
     validation_noise: Rate = 0.0

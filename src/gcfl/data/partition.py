@@ -1,4 +1,6 @@
-"""Who holds which sample. Clients are index lists into one array: one order and N + 1 offsets, whatever N is."""
+"""Who holds which sample. Clients are index lists into one array: one order and N + 1 offsets,
+whatever N is.
+"""
 
 from __future__ import annotations
 
@@ -53,8 +55,12 @@ def iid(labels: IntArray, clients: int, draw: np.random.Generator) -> IntArray:
     return draw.permutation(owners)
 
 
-def dirichlet(labels: IntArray, classes: int, clients: int, alpha: float, draw: np.random.Generator) -> IntArray:
-    """Owners (n,): for each class, shares over the clients ~ Dirichlet(alpha, ..., alpha), dealt by largest remainder."""
+def dirichlet(
+    labels: IntArray, classes: int, clients: int, alpha: float, draw: np.random.Generator
+) -> IntArray:
+    """Owners (n,): for each class, shares over the clients ~ Dirichlet(alpha, ..., alpha), dealt by
+    largest remainder.
+    """
     owners = np.empty(len(labels), dtype=np.int64)
     for label in range(classes):
         members = draw.permutation(np.flatnonzero(labels == label))
@@ -68,21 +74,27 @@ def _dirichlet_row(clients: int, alpha: float, draw: np.random.Generator) -> np.
     total = gammas.sum()
     if total > 0:
         return np.asarray(gammas / total)
-    # A tiny alpha underflows every gamma: the limit of the distribution puts all mass on one client.
+    # A tiny alpha underflows every gamma: the limit of the distribution puts all mass on one
+    # client.
     shares = np.zeros(clients)
     shares[draw.integers(clients)] = 1.0
     return shares
 
 
-def shards(labels: IntArray, classes: int, clients: int, per_client: int, draw: np.random.Generator) -> IntArray:
-    """Owners (n,): every client holds at most `per_client` classes; a class is dealt evenly to the clients that hold it.
+def shards(
+    labels: IntArray, classes: int, clients: int, per_client: int, draw: np.random.Generator
+) -> IntArray:
+    """Owners (n,): every client holds at most `per_client` classes; a class is dealt evenly to the
+    clients that hold it.
 
-    Classes are handed out in shuffled rounds, so that each is held by as many clients as any other, to within one.
+    Classes are handed out in shuffled rounds, so that each is held by as many clients as any other,
+    to within one.
     """
     per_client = min(per_client, classes)
     if clients * per_client < classes:
         raise DataError(
-            f"{clients} clients with {per_client} classes each cannot hold all {classes} classes; raise data.classes_per_client"
+            f"{clients} clients with {per_client} classes each cannot hold all {classes} classes; "
+            "raise data.classes_per_client"
         )
     holders: list[list[int]] = [[] for _ in range(classes)]
     for client in draw.permutation(clients).tolist():
@@ -104,10 +116,15 @@ def quantity(labels: IntArray, clients: int, alpha: float, draw: np.random.Gener
 
 
 def whole_groups(groups: np.ndarray, clients: int, draw: np.random.Generator) -> IntArray:
-    """Owners (n,): every group goes whole to one client; the largest first, each to the client with least so far."""
+    """Owners (n,): every group goes whole to one client; the largest first, each to the client with
+    least so far.
+    """
     names, inverse, sizes = np.unique(groups, return_inverse=True, return_counts=True)
     if clients > len(names):
-        raise DataError(f"data.clients is {clients}, but only {len(names)} groups have samples for clients; lower data.clients")
+        raise DataError(
+            f"data.clients is {clients}, but only {len(names)} groups have samples for clients; "
+            "lower data.clients"
+        )
     loads = np.zeros(clients, dtype=np.int64)
     holder = np.empty(len(names), dtype=np.int64)
     for group in np.lexsort((draw.random(len(names)), -sizes)).tolist():
@@ -122,11 +139,14 @@ def named_owners(names: np.ndarray) -> tuple[IntArray, list[str]]:
     return inverse.astype(np.int64), [str(name) for name in known]
 
 
-def ensure_minimum(owners: IntArray, clients: int, minimum: int, draw: np.random.Generator) -> IntArray:
+def ensure_minimum(
+    owners: IntArray, clients: int, minimum: int, draw: np.random.Generator
+) -> IntArray:
     """Owners (n,) where every client has at least `minimum` samples.
 
-    What is missing is taken from the largest clients, always one from the largest of the moment, until nobody lacks;
-    which of a donor's samples move is drawn at random. The rest stays where it was.
+    What is missing is taken from the largest clients, always one from the largest of the moment,
+    until nobody lacks; which of a donor's samples move is drawn at random. The rest stays where it
+    was.
     """
     if clients * minimum > len(owners):
         raise too_few(len(owners), clients, minimum)
@@ -155,7 +175,9 @@ def too_few(samples: int, clients: int, minimum: int) -> DataError:
 
 
 def _levelled(sizes: IntArray, deficit: int) -> IntArray:
-    """How many samples each client gives when `deficit` are taken one by one from the largest of the moment."""
+    """How many samples each client gives when `deficit` are taken one by one from the largest of
+    the moment.
+    """
     low, high = 0, int(sizes.max())
     while low < high:  # the lowest level that does not take more than the deficit
         level = (low + high) // 2

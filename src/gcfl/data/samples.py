@@ -1,4 +1,6 @@
-"""The clients' samples: copied out of the source, so that nothing else of it is within the clients' reach."""
+"""The clients' samples: copied out of the source, so that nothing else of it is within the clients'
+reach.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,12 @@ LARGEST_IN_MEMORY = 2 << 30  # bytes; above, the copy is a mapped file
 _BLOCK = 1024
 
 
-def samples(x: npt.NDArray[Any], rows: IntArray, changed_rows: IntArray, changed: npt.NDArray[Any] | None) -> torch.Tensor:
-    """(m, ...) rows of x (ascending), of which `changed_rows` have become `changed`, and nothing more."""
+def samples(
+    x: npt.NDArray[Any], rows: IntArray, changed_rows: IntArray, changed: npt.NDArray[Any] | None
+) -> torch.Tensor:
+    """(m, ...) rows of x (ascending), of which `changed_rows` have become `changed`, and nothing
+    more.
+    """
     if changed is None and len(rows) == len(x):
         return tensor(x)
     own = _empty((len(rows), *x.shape[1:]), x.dtype)
@@ -30,7 +36,9 @@ def samples(x: npt.NDArray[Any], rows: IntArray, changed_rows: IntArray, changed
 
 
 def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """An array to be filled: in memory, or, where it is large, in a file without a name that goes when nobody uses it."""
+    """An array to be filled: in memory, or, where it is large, in a file without a name that goes
+    when nobody uses it.
+    """
     if int(np.prod(shape, dtype=np.int64)) * dtype.itemsize <= LARGEST_IN_MEMORY:
         return np.empty(shape, dtype)
     with tempfile.TemporaryFile(dir=cache_folder()) as file:
@@ -38,7 +46,11 @@ def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
 
 
 def tensor(array: npt.NDArray[Any]) -> torch.Tensor:
-    """The same memory as a tensor. Nothing here ever writes to it, so read-only arrays are welcome."""
+    """The same memory as a tensor. Nothing here ever writes to it, so read-only arrays are
+    welcome.
+    """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*not writable.*")
-        return torch.from_numpy(np.ascontiguousarray(array) if min(array.strides, default=0) < 0 else np.asarray(array))
+        return torch.from_numpy(
+            np.ascontiguousarray(array) if min(array.strides, default=0) < 0 else np.asarray(array)
+        )

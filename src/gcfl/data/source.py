@@ -18,12 +18,13 @@ Pair = tuple[npt.NDArray[Any], IntArray]
 
 @dataclass(frozen=True)
 class Source:
-    """x (n, ...), y (n,) in 0 .. C - 1, C class names; optionally sets of their own for server and test, and a group per sample.
+    """x (n, ...), y (n,) in 0 .. C - 1, C class names; optionally sets of their own for server and
+    test, and a group per sample.
 
-    validation_from_test: the server's clean set is cut from `test`, as the paper does with official test sets.
-    own: somebody's own data, whose labels nobody vouches for.
-    rows, of: where these samples are some of more, their rows among those, and how many those are.
-    columns: a table's, in the order of the features.
+    validation_from_test: the server's clean set is cut from `test`, as the paper does with official
+    test sets. own: somebody's own data, whose labels nobody vouches for. rows, of: where these
+    samples are some of more, their rows among those, and how many those are. columns: a table's, in
+    the order of the features.
     """
 
     name: str
@@ -55,12 +56,23 @@ class Source:
 
 
 def subset(source: Source, samples: int | None, seed: int) -> Source:
-    """A random `samples` of the source, in its order; its own validation and test sets stay whole."""
+    """A random `samples` of the source, in its order; its own validation and test sets stay
+    whole.
+    """
     if samples is None or samples == len(source):
         return source
     if samples > len(source):
-        raise DataError(f"data.samples is {samples}, but {source.name} has only {len(source)} samples")
+        raise DataError(
+            f"data.samples is {samples}, but {source.name} has only {len(source)} samples"
+        )
     keep = np.sort(rng.stream(seed, "subset").permutation(len(source))[:samples])
     groups = None if source.groups is None else source.groups[keep]
     rows = keep if source.rows is None else source.rows[keep]
-    return replace(source, x=source.x[keep], y=source.y[keep], groups=groups, rows=rows, of=source.of or len(source))
+    return replace(
+        source,
+        x=source.x[keep],
+        y=source.y[keep],
+        groups=groups,
+        rows=rows,
+        of=source.of or len(source),
+    )

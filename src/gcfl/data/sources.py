@@ -22,7 +22,9 @@ from gcfl.errors import DataError, GcflError, did_you_mean, one_line
 
 @dataclass(frozen=True)
 class Named:
-    """A source with a name: what it is, where below the data home it may lie, and how it is read from there."""
+    """A source with a name: what it is, where below the data home it may lie, and how it is read
+    from there.
+    """
 
     summary: str
     read: Callable[[Path, DataOptions, int], Source]
@@ -30,17 +32,31 @@ class Named:
     holds: Callable[[Path], bool] = lambda _: True
 
     def find(self) -> Path | None:
-        """Where it lies; the data home itself for what needs no file. A place that does not hold it does not count."""
+        """Where it lies; the data home itself for what needs no file. A place that does not hold it
+        does not count.
+        """
         if not self.places:
             return data_home()
-        return next((path for path in map(data_home().joinpath, self.places) if path.exists() and self.holds(path)), None)
+        return next(
+            (
+                path
+                for path in map(data_home().joinpath, self.places)
+                if path.exists() and self.holds(path)
+            ),
+            None,
+        )
 
 
 def _digits(_: Path, __: DataOptions, ___: int) -> Source:
     from sklearn.datasets import load_digits
 
     bunch = load_digits()
-    return Source("digits", bunch.images.astype(np.uint8)[:, None], bunch.target.astype(np.int64), tuple(range(10)))
+    return Source(
+        "digits",
+        bunch.images.astype(np.uint8)[:, None],
+        bunch.target.astype(np.int64),
+        tuple(range(10)),
+    )
 
 
 def _blobs(_: Path, options: DataOptions, seed: int) -> Source:
@@ -56,13 +72,28 @@ def _blobs(_: Path, options: DataOptions, seed: int) -> Source:
     return Source("blobs", x.astype(np.float32), y.astype(np.int64), tuple(range(10)))
 
 
-_FASHION = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
+_FASHION = (
+    "T-shirt/top",
+    "Trouser",
+    "Pullover",
+    "Dress",
+    "Coat",
+    "Sandal",
+    "Shirt",
+    "Sneaker",
+    "Bag",
+    "Ankle boot",
+)
 
 log = logging.getLogger("gcfl.data")
 
 SOURCES: dict[str, Named] = {
     "digits": Named("scikit-learn's 1,797 handwritten digits, 8 x 8 grey, 10 classes", _digits),
-    "blobs": Named("ten Gaussian blobs in R^10, standard deviations 1 to 8, as in the paper's motivating experiment", _blobs),
+    "blobs": Named(
+        "ten Gaussian blobs in R^10, standard deviations 1 to 8, as in the paper's motivating "
+        "experiment",
+        _blobs,
+    ),
     "cifar10": Named(
         "CIFAR-10: 50,000 + 10,000 photos, 32 x 32, 10 classes",
         lambda path, _, __: cifar.read(path, 10),
@@ -110,32 +141,52 @@ def read(options: DataOptions, seed: int) -> Source:
         path = named.find()
         if path is None:
             raise DataError(
-                f"{name} is not there: none of {', '.join(named.places)} lies in {data_home()} and holds it. "
-                f"`gcfl data fetch {name}` gets it; or put one of them there, or say with GCFL_DATA_HOME where it is"
+                f"{name} is not there: none of {', '.join(named.places)} lies in {data_home()} and "
+                "holds it. "
+                f"`gcfl data fetch {name}` gets it; or put one of them there, or say with "
+                "GCFL_DATA_HOME where it is"
             )
         try:
             found = _told(path, partial(named.read, path, options, seed))
         except DataError as error:
             if not named.places:
                 raise
-            raise DataError(f"{error}; `gcfl data fetch {name} --again` replaces what is there") from error
+            raise DataError(
+                f"{error}; `gcfl data fetch {name} --again` replaces what is there"
+            ) from error
         return subset(found, None if name == "blobs" else options.samples, seed)
     if huggingface.on_the_hub(name):
-        found = _told(name, partial(huggingface.read_hub, name, options.label, options.group, options.image_size))
+        found = _told(
+            name,
+            partial(huggingface.read_hub, name, options.label, options.group, options.image_size),
+        )
         return subset(found, options.samples, seed)
     path = Path(name).expanduser()
     if not path.exists():
-        hint = f"; a set on the Hugging Face hub is written hf:{name}" if re.fullmatch(r"[\w.-]+/[\w.-]+", name) else ""
-        raise DataError(f"data.source {name!r} is neither a path that exists nor a name{did_you_mean(name, SOURCES)}{hint}")
+        hint = (
+            f"; a set on the Hugging Face hub is written hf:{name}"
+            if re.fullmatch(r"[\w.-]+/[\w.-]+", name)
+            else ""
+        )
+        raise DataError(
+            f"data.source {name!r} is neither a path that exists nor a "
+            f"name{did_you_mean(name, SOURCES)}{hint}"
+        )
     source = replace(_told(path, partial(_from_path, path, options, None)), own=True)
     lonely = [str(source.classes[label]) for label in np.flatnonzero(np.bincount(source.y) == 1)]
     if lonely:
-        log.warning("%s has a single sample of class %s: it cannot be learnt and tested both", source.name, ", ".join(lonely))
+        log.warning(
+            "%s has a single sample of class %s: it cannot be learnt and tested both",
+            source.name,
+            ", ".join(lonely),
+        )
     return subset(source, options.samples, seed)
 
 
 def read_known(options: DataOptions, seed: int, known: Known) -> Source:
-    """A site's own samples, with the labels of the server's classes: its training samples, where it has several sets."""
+    """A site's own samples, with the labels of the server's classes: its training samples, where it
+    has several sets.
+    """
     path = Path(options.source).expanduser()
     if options.source not in SOURCES and path.exists():
         source = _told(path, partial(_from_path, path, options, known))
@@ -175,6 +226,8 @@ def _from_path(path: Path, options: DataOptions, known: Known | None) -> Source:
     if images.holds(path):
         return images.read(path, options.image_size, known=known)
     raise DataError(
-        f"{path} is no data that gcfl can read: a folder per class of images, a CSV, parquet or npz file, a folder of x.npy and "
-        "y.npy, IDX files, LEAF json, CIFAR, or a Hugging Face dataset (a folder from save_to_disk, or hf:owner/name)"
+        f"{path} is no data that gcfl can read: a folder per class of images, a CSV, parquet or "
+        "npz file, a folder of x.npy and "
+        "y.npy, IDX files, LEAF json, CIFAR, or a Hugging Face dataset (a folder from "
+        "save_to_disk, or hf:owner/name)"
     )

@@ -38,7 +38,9 @@ class Times:
         """All of it, with what the clients report and the round as a whole."""
         for kind in ("select", "train"):
             for clock in ("cpu", "wall"):
-                self.seconds[kind][clock] += float(replies.metric(f"{kind}_{clock}").sum()) if len(replies) else 0.0
+                self.seconds[kind][clock] += (
+                    float(replies.metric(f"{kind}_{clock}").sum()) if len(replies) else 0.0
+                )
         return {**self.seconds, "round": {"wall": time.perf_counter() - self._started}}
 
 
@@ -53,8 +55,12 @@ def mean_loss(replies: Replies) -> float | None:
     return float(losses.mean()) if len(losses) else None
 
 
-def traffic(broadcasts: Mapping[int, Broadcast], replies: Replies, shares: bool = True) -> dict[str, dict[str, int]]:
-    """Bytes by direction and payload name, summed over clients. What many clients are told alike is measured once."""
+def traffic(
+    broadcasts: Mapping[int, Broadcast], replies: Replies, shares: bool = True
+) -> dict[str, dict[str, int]]:
+    """Bytes by direction and payload name, summed over clients. What many clients are told alike is
+    measured once.
+    """
     if not shares:
         return {"down": {}, "up": {}}
     down: Counter[str] = Counter()
@@ -62,7 +68,13 @@ def traffic(broadcasts: Mapping[int, Broadcast], replies: Replies, shares: bool 
     messages = {id(broadcast): broadcast for broadcast in broadcasts.values()}
     for same, count in Counter(map(id, broadcasts.values())).items():
         down["model"] += count * codec.size(messages[same].model)
-        down.update({name: count * codec.size(tree) for name, tree in messages[same].payload.items() if tree})
+        down.update(
+            {
+                name: count * codec.size(tree)
+                for name, tree in messages[same].payload.items()
+                if tree
+            }
+        )
     if isinstance(replies, Stacked):
         up["model"] += codec.size(replies.delta)
         up.update({name: codec.size(tree) for name, tree in replies.payload.items() if tree})

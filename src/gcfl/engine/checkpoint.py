@@ -1,12 +1,14 @@
-"""The checkpoint: everything that the next round needs, written so that a kill at any moment leaves a whole one.
+"""The checkpoint: everything that the next round needs, written so that a kill at any moment leaves
+a whole one.
 
     manifest.json                 the round, and the name and digest of each file that belongs to it
     server-000012.safetensors     the model and the parts' server states
     clients-000012.safetensors    what the clients that took part since the last checkpoint remember
 
-A round costs its cohort, not the population: only clients whose memory changed are written, and older client files
-stay for as long as they hold the newest memory of some client, up to 64 of them. Files are complete before the
-manifest names them, and the manifest is replaced in one rename, so it always describes a whole checkpoint.
+A round costs its cohort, not the population: only clients whose memory changed are written, and
+older client files stay for as long as they hold the newest memory of some client, up to 64 of them.
+Files are complete before the manifest names them, and the manifest is replaced in one rename, so it
+always describes a whole checkpoint.
 """
 
 from __future__ import annotations
@@ -36,19 +38,35 @@ class Checkpoint:
     def exists(self) -> bool:
         return self._manifest.exists()
 
-    def save(self, state: State, changed: Mapping[int, Groups], remembered: Callable[[], Mapping[int, Groups]]) -> None:
-        """Write the server's state and the clients whose memory changed; then, and only then, forget what is outdated.
+    def save(
+        self,
+        state: State,
+        changed: Mapping[int, Groups],
+        remembered: Callable[[], Mapping[int, Groups]],
+    ) -> None:
+        """Write the server's state and the clients whose memory changed; then, and only then,
+        forget what is outdated.
 
         Where many files have come together, all that is `remembered` goes into one.
         """
         self._folder.mkdir(exist_ok=True)
         server = f"server-{state.round:06d}.safetensors"
-        self._write(server, {"model": state.model, **{f"part.{name}": tree for name, tree in state.parts.items()}})
+        self._write(
+            server,
+            {"model": state.model, **{f"part.{name}": tree for name, tree in state.parts.items()}},
+        )
         if len(set(self._holder.values())) >= _MOST_FILES:
             changed = remembered()
         if changed:
             clients = f"clients-{state.round:06d}.safetensors"
-            self._write(clients, {f"{client}.{name}": tree for client, groups in changed.items() for name, tree in groups.items()})
+            self._write(
+                clients,
+                {
+                    f"{client}.{name}": tree
+                    for client, groups in changed.items()
+                    for name, tree in groups.items()
+                },
+            )
             self._holder.update(dict.fromkeys(changed, clients))
         live = [server, *sorted(set(self._holder.values()))]
         self._digests = {name: self._digests[name] for name in live}
@@ -56,7 +74,9 @@ class Checkpoint:
         self._forget()
 
     def _forget(self) -> None:
-        """Remove what the manifest does not name: outdated files, or those that a kill left behind."""
+        """Remove what the manifest does not name: outdated files, or those that a kill left
+        behind.
+        """
         for path in self._folder.iterdir():
             if path.name not in self._digests and path != self._manifest:
                 path.unlink()
@@ -73,7 +93,11 @@ class Checkpoint:
         for name in sorted(files):
             groups = self._read(name, files[name])
             if name.startswith("server-"):
-                parts = {key.removeprefix("part."): tree for key, tree in groups.items() if key.startswith("part.")}
+                parts = {
+                    key.removeprefix("part."): tree
+                    for key, tree in groups.items()
+                    if key.startswith("part.")
+                }
                 state = State(round, groups["model"], parts)
                 continue
             fresh: dict[int, Groups] = {}
@@ -100,5 +124,8 @@ class Checkpoint:
         except OSError as error:
             raise RunError(f"the checkpoint cannot be read: {path}: {error.strerror}") from None
         if hashlib.sha256(blob).hexdigest() != digest:
-            raise RunError(f"the checkpoint is damaged: {path} does not match its digest; delete the run's folder to start again")
+            raise RunError(
+                f"the checkpoint is damaged: {path} does not match its digest; delete the run's "
+                "folder to start again"
+            )
         return decode(blob, str(path))[0]

@@ -1,4 +1,6 @@
-"""One client's round: select, train, answer. The same code runs in this process, in workers and on Flower."""
+"""One client's round: select, train, answer. The same code runs in this process, in workers and on
+Flower.
+"""
 
 from __future__ import annotations
 
@@ -24,35 +26,62 @@ class Reply:
 
 @dataclass(frozen=True)
 class ClientSide:
-    """All that clients have: the run's setting, the client halves of the method, and their data. No truth, no D_S."""
+    """All that clients have: the run's setting, the client halves of the method, and their data. No
+    truth, no D_S.
+    """
 
     setting: Setting
     method: Method
     data: ClientData
 
     def work(self, client: int, broadcast: Broadcast, remembered: Groups) -> Reply:
-        return answer(self.setting, self.method, client, self.data.shard(client), broadcast, remembered)
+        return answer(
+            self.setting, self.method, client, self.data.shard(client), broadcast, remembered
+        )
 
 
-def answer(setting: Setting, method: Method, client: int, shard: Shard, broadcast: Broadcast, remembered: Groups) -> Reply:
+def answer(
+    setting: Setting,
+    method: Method,
+    client: int,
+    shard: Shard,
+    broadcast: Broadcast,
+    remembered: Groups,
+) -> Reply:
     """Select if asked to, train on the coreset, return delta = local - global."""
     network = setting.network
     model, rule = _on(network.device, broadcast.model), method.local
-    told, kept = (_on(network.device, group.get("local", {})) for group in (broadcast.payload, remembered))
+    told, kept = (
+        _on(network.device, group.get("local", {})) for group in (broadcast.payload, remembered)
+    )
     view = ClientView(setting, broadcast.round, client, rule.start(model, kept), shard, Meter())
     clock = _Clock()
-    selection = method.select.select(view, broadcast.payload.get("select"), remembered.get("select", {}))
+    selection = method.select.select(
+        view, broadcast.payload.get("select"), remembered.get("select", {})
+    )
     clock.lap("select")
     fixed = rule.begin(model, told, kept)
     lr = learning_rate(setting.train, broadcast.round, setting.rounds)
     trained = train(view, selection.coreset, rule, fixed, method.select.weighted, lr)
-    tells, remembers = (_on(torch.device("cpu"), tree) for tree in rule.finish(trained.model, fixed, trained.steps, lr))
+    tells, remembers = (
+        _on(torch.device("cpu"), tree)
+        for tree in rule.finish(trained.model, fixed, trained.steps, lr)
+    )
     delta = {name: (trained.model[name] - model[name]).cpu() for name in network.sent}
     clock.lap("train")
     meter = view.meter
-    metrics = {"loss": trained.loss, "forward": meter.forward, "backward": meter.backward, "steps": meter.steps, **clock.laps}
+    metrics = {
+        "loss": trained.loss,
+        "forward": meter.forward,
+        "backward": meter.backward,
+        "steps": meter.steps,
+        **clock.laps,
+    }
     payload = {name: tree for name, tree in (("select", selection.tells), ("local", tells)) if tree}
-    return Reply(Update(delta, payload, trained.examples, metrics), {"select": selection.remembers, "local": remembers})
+    return Reply(
+        Update(delta, payload, trained.examples, metrics),
+        {"select": selection.remembers, "local": remembers},
+    )
 
 
 def _on(device: torch.device, tree: Tree) -> Tree:

@@ -1,4 +1,6 @@
-"""Plays all rounds and writes what happens, so that a stop or a kill at any moment loses nothing that was finished."""
+"""Plays all rounds and writes what happens, so that a stop or a kill at any moment loses nothing
+that was finished.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ class Observer:
     partition: Partition  # as rows of the source
 
     def clean_share(self, transport: Transport, clients: Sequence[int]) -> float | None:
-        """Share of clean samples among all that these clients trained on; None where nobody knows."""
+        """Share of clean samples among all that these clients trained on; None where nobody
+        knows.
+        """
         if self.truth is None:
             return None
         clean = total = 0
@@ -50,12 +54,19 @@ class Observer:
         """The coresets of these clients, as rows of the source."""
         held = {client: transport.coreset(client) for client in clients}
         return {
-            client: Coreset(self.partition[client][own.indices], own.weights) for client, own in held.items() if own is not None
+            client: Coreset(self.partition[client][own.indices], own.weights)
+            for client, own in held.items()
+            if own is not None
         }
 
 
 def drive(
-    rounds: Rounds, folder: RunFolder, observer: Observer, checkpoint_every: int, on_round: OnRound, finish: Callable[[State], None]
+    rounds: Rounds,
+    folder: RunFolder,
+    observer: Observer,
+    checkpoint_every: int,
+    on_round: OnRound,
+    finish: Callable[[State], None],
 ) -> None:
     """From the checkpoint, or the beginning, to the last round, then `finish`.
 
@@ -86,7 +97,9 @@ def drive(
         except KeyboardInterrupt:
             if state.round > saved:
                 save(state)
-            raise Interrupted(f"stopped after {state.round} of {rounds.setting.rounds} rounds", stop.signal) from None
+            raise Interrupted(
+                f"stopped after {state.round} of {rounds.setting.rounds} rounds", stop.signal
+            ) from None
 
 
 def _start(rounds: Rounds, folder: RunFolder, checkpoint: Checkpoint) -> State:
@@ -97,10 +110,17 @@ def _start(rounds: Rounds, folder: RunFolder, checkpoint: Checkpoint) -> State:
     state, memory = checkpoint.load()
     expected = {name: (tensor.shape, tensor.dtype) for name, tensor in first.model.items()}
     if {name: (tensor.shape, tensor.dtype) for name, tensor in state.model.items()} != expected:
-        raise RunError(f"the checkpoint in {folder.path} holds a model of another shape than the configuration asks for")
+        raise RunError(
+            f"the checkpoint in {folder.path} holds a model of another shape than the "
+            "configuration asks for"
+        )
     folder.forget_from(state.round)
     rounds.transport.restore(memory)
-    return State(state.round, {name: tensor.to(first.model[name].device) for name, tensor in state.model.items()}, state.parts)
+    return State(
+        state.round,
+        {name: tensor.to(first.model[name].device) for name, tensor in state.model.items()},
+        state.parts,
+    )
 
 
 def _write(folder: RunFolder, transport: Transport, observer: Observer, played: Played) -> None:
@@ -114,7 +134,9 @@ def _write(folder: RunFolder, transport: Transport, observer: Observer, played: 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """One thread inside, in torch and in numpy's BLAS, since the number of threads changes the order of sums, and so the bits."""
+    """One thread inside, in torch and in numpy's BLAS, since the number of threads changes the
+    order of sums, and so the bits.
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -125,7 +147,9 @@ def one_thread() -> Iterator[None]:
 
 
 class _Stop:
-    """Ctrl-C and SIGTERM: at once while a round is played, which can be played again, and only between the writes otherwise."""
+    """Ctrl-C and SIGTERM: at once while a round is played, which can be played again, and only
+    between the writes otherwise.
+    """
 
     def __init__(self) -> None:
         self.signal = int(signal.SIGINT)

@@ -14,7 +14,9 @@ from gcfl.types import Shard, Tree
 
 @dataclass(frozen=True)
 class Scores:
-    """Share of right answers, mean loss, and the share of right answers per class (None: no sample of it)."""
+    """Share of right answers, mean loss, and the share of right answers per class (None: no sample
+    of it).
+    """
 
     accuracy: float
     loss: float | None
@@ -31,7 +33,9 @@ def mean_scores(scores: list[Scores]) -> Scores:
         return sum(known) / len(known) if known else None
 
     accuracy = sum(score.accuracy for score in scores) / len(scores)
-    per_class = [mean(column) for column in zip(*(score.per_class for score in scores), strict=True)]
+    per_class = [
+        mean(column) for column in zip(*(score.per_class for score in scores), strict=True)
+    ]
     return Scores(accuracy, mean(score.loss for score in scores), per_class)
 
 
@@ -42,5 +46,11 @@ def evaluate(network: Network, model: Tree, shard: Shard) -> Scores:
     right = logits.argmax(1) == shard.y
     counts = torch.bincount(shard.y, minlength=network.classes)
     hits = torch.bincount(shard.y[right], minlength=network.classes)
-    per_class = [int(hit) / int(count) if count else None for hit, count in zip(hits, counts, strict=True)]
-    return Scores(float(right.double().mean()), loss if loss == loss and abs(loss) != float("inf") else None, per_class)
+    per_class = [
+        int(hit) / int(count) if count else None for hit, count in zip(hits, counts, strict=True)
+    ]
+    return Scores(
+        float(right.double().mean()),
+        loss if loss == loss and abs(loss) != float("inf") else None,
+        per_class,
+    )

@@ -54,7 +54,9 @@ class RunFolder:
     def finished(self) -> bool:
         return self.summary.exists()
 
-    def create(self, config: str, environment: Mapping[str, Any], clients: Mapping[str, Any] | None = None) -> None:
+    def create(
+        self, config: str, environment: Mapping[str, Any], clients: Mapping[str, Any] | None = None
+    ) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
         self.coresets.mkdir(exist_ok=True)
         write_json(self.environment, environment)
@@ -62,7 +64,9 @@ class RunFolder:
         write_atomic(self.config, config.encode())
 
     def set_aside(self) -> None:
-        """Move an earlier run, whole and at once, to a folder of its own beside it, so that nothing is lost."""
+        """Move an earlier run, whole and at once, to a folder of its own beside it, so that nothing
+        is lost.
+        """
         if not self.path.exists():
             return
         number = 1
@@ -78,13 +82,18 @@ class RunFolder:
         """Name and samples of each client."""
         held = read_json(self.clients)
         names = held.get("names") or [str(client) for client in range(len(held["sizes"]))]
-        return [{"name": name, "samples": size} for name, size in zip(names, held["sizes"], strict=True)]
+        return [
+            {"name": name, "samples": size} for name, size in zip(names, held["sizes"], strict=True)
+        ]
 
     def records(self) -> list[dict[str, Any]]:
         """The rounds so far, each with every entry of `RoundRecord`."""
         lines = read_lines(self.rounds)
         for number, line in enumerate(lines):
-            if not isinstance(line, dict) or not RoundRecord.__dataclass_fields__.keys() <= line.keys():
+            if (
+                not isinstance(line, dict)
+                or not RoundRecord.__dataclass_fields__.keys() <= line.keys()
+            ):
                 raise RunError(f"line {number + 1} of {self.rounds} is not the record of a round")
         return lines
 
@@ -92,9 +101,13 @@ class RunFolder:
         """Drop records and coresets of rounds that will be played again, and a torn last line."""
         kept = [record for record in self.records() if record["round"] < round]
         if len(kept) != round:
-            raise RunError(f"{self.rounds} has {len(kept)} of the {round} rounds before the checkpoint")
+            raise RunError(
+                f"{self.rounds} has {len(kept)} of the {round} rounds before the checkpoint"
+            )
         if self.rounds.exists():
-            write_atomic(self.rounds, "".join(json.dumps(record) + "\n" for record in kept).encode())
+            write_atomic(
+                self.rounds, "".join(json.dumps(record) + "\n" for record in kept).encode()
+            )
         for path in self.coresets.glob("round-*.safetensors"):
             if _round_of(path) >= round:
                 path.unlink()
@@ -118,10 +131,16 @@ class RunFolder:
         found: dict[int, dict[int, Coreset]] = {}
         for path in sorted(self.coresets.glob("round-*.safetensors")):
             tree = decode(path.read_bytes(), str(path))[0]["coresets"]
-            offsets, ids, weights = tree["offsets"].tolist(), tree["ids"].numpy(), tree["weights"].numpy()
+            offsets, ids, weights = (
+                tree["offsets"].tolist(),
+                tree["ids"].numpy(),
+                tree["weights"].numpy(),
+            )
             found[_round_of(path)] = {
                 client: Coreset(ids[low:high], weights[low:high])
-                for client, low, high in zip(tree["clients"].tolist(), offsets, offsets[1:], strict=False)
+                for client, low, high in zip(
+                    tree["clients"].tolist(), offsets, offsets[1:], strict=False
+                )
             }
         return found
 
@@ -131,7 +150,9 @@ class RunFolder:
 
     def read_model(self) -> tuple[Groups, dict[str, Any]]:
         if not self.model.exists():
-            raise RunError(f"{self.path} has no model yet: the run is not finished (gcfl resume {self.path})")
+            raise RunError(
+                f"{self.path} has no model yet: the run is not finished (gcfl resume {self.path})"
+            )
         return decode(self.model.read_bytes(), str(self.model))
 
 

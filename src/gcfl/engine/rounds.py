@@ -38,7 +38,9 @@ class State:
 
 @dataclass(frozen=True)
 class Played:
-    """The state after a round, its record, whose answers it used, and which of those clients chose a coreset in it."""
+    """The state after a round, its record, whose answers it used, and which of those clients chose
+    a coreset in it.
+    """
 
     state: State
     record: RoundRecord
@@ -64,7 +66,9 @@ class Rounds:
     def begin(self) -> State:
         """The state before the first round: the network's own weights, each part's first state."""
         model = self.setting.network.tree()
-        return State(0, model, {name: part.server_init(model) for name, part in self.method.parts.items()})
+        return State(
+            0, model, {name: part.server_init(model) for name, part in self.method.parts.items()}
+        )
 
     def called(self, client: int) -> str:
         """A client in a sentence: its number, and its name where it has one."""
@@ -76,28 +80,44 @@ class Rounds:
             return ()
         if self.cohort == self.clients:
             return tuple(range(self.clients))
-        chosen = rng.stream(self.setting.seed, "cohort", round).choice(self.clients, self.cohort, replace=False, shuffle=False)
+        chosen = rng.stream(self.setting.seed, "cohort", round).choice(
+            self.clients, self.cohort, replace=False, shuffle=False
+        )
         return tuple(sorted(chosen.tolist()))
 
     def play(self, state: State) -> Played:
         """One round from a state to the next. A round with no valid answer is an error.
 
-        Nothing outside the returned value changes, so a round that was interrupted can be played again; the caller
-        commits the accepted clients' memory.
+        Nothing outside the returned value changes, so a round that was interrupted can be played
+        again; the caller commits the accepted clients' memory.
         """
         times, server = Times(), self.method.server
-        view = ServerView(self.setting, state.round, state.model, self.validation, self.draw(state.round), population=self.clients)
+        view = ServerView(
+            self.setting,
+            state.round,
+            state.model,
+            self.validation,
+            self.draw(state.round),
+            population=self.clients,
+        )
         with times.of("train"):
             view = replace(view, model=warmed(view, server))
         with times.of("select"):
-            told = {name: part.announce(state.parts[name], view) for name, part in self.method.parts.items()}
+            told = {
+                name: part.announce(state.parts[name], view)
+                for name, part in self.method.parts.items()
+            }
         broadcasts = _broadcasts(view, told)
         answers = self.transport.exchange(broadcasts) if broadcasts else {}
         replies, left_out = self._accept(view, answers)
         for client, reason in left_out.items():
             log.warning("round %d: %s is left out: %s", state.round, self.called(client), reason)
         with times.of("train"):
-            heard = replies.plus(SERVER, own_update(view, self.method.local)) if server.takes_part and view.clients else replies
+            heard = (
+                replies.plus(SERVER, own_update(view, self.method.local))
+                if server.takes_part and view.clients
+                else replies
+            )
         with times.of("aggregate" if view.clients else "train"):
             parts, model = self._merge(state, view, replies, heard)
         with times.of("train"):
@@ -114,7 +134,9 @@ class Rounds:
         received = (
             answers
             if isinstance(answers, Stacked)
-            else Replies({client: answer for client, answer in answers.items() if isinstance(answer, Update)})
+            else Replies(
+                {client: answer for client, answer in answers.items() if isinstance(answer, Update)}
+            )
         )
         selected = tuple(client for client in replies if client in told["select"])
         coreset: dict[str, float | int | None] = {
@@ -146,30 +168,60 @@ class Rounds:
     def over(self, state: State) -> bool:
         """Whether the last round is played, or patience has run out."""
         patience, best = self.method.server.patience, state.parts.get(BEST)
-        waited = patience is not None and best is not None and state.round - 1 - int(best["round"]) >= patience
+        waited = (
+            patience is not None
+            and best is not None
+            and state.round - 1 - int(best["round"]) >= patience
+        )
         return waited or state.round >= self.setting.rounds
 
     def final(self, state: State) -> Tree:
         """The model that a finished run leaves."""
         best = state.parts.get(BEST, {})
-        kept = {name.removeprefix("model."): tensor for name, tensor in best.items() if name.startswith("model.")}
+        kept = {
+            name.removeprefix("model."): tensor
+            for name, tensor in best.items()
+            if name.startswith("model.")
+        }
         return kept or state.model
 
     def _ended(self, after: State, model: Tree) -> State:
         """With another final model than that of any round."""
-        best = {name: tensor for name, tensor in after.parts.get(BEST, {}).items() if not name.startswith("model.")}
-        return replace(after, model=model, parts={**after.parts, BEST: best} if best else after.parts)
+        best = {
+            name: tensor
+            for name, tensor in after.parts.get(BEST, {}).items()
+            if not name.startswith("model.")
+        }
+        return replace(
+            after, model=model, parts={**after.parts, BEST: best} if best else after.parts
+        )
 
     def _accept(self, view: ServerView, answers: Answers) -> tuple[Replies, dict[int, str]]:
         if isinstance(answers, Stacked):
-            bad = {client: self._wrong(view.model, answers[client]) or "" for client in self._suspicious(answers)}
-            replies: Replies = answers.only(~np.isin(answers.clients, list(bad))) if bad else answers
-            left_out = dict(sorted({**bad, **{client: failure.reason for client, failure in answers.failures.items()}}.items()))
+            bad = {
+                client: self._wrong(view.model, answers[client]) or ""
+                for client in self._suspicious(answers)
+            }
+            replies: Replies = (
+                answers.only(~np.isin(answers.clients, list(bad))) if bad else answers
+            )
+            left_out = dict(
+                sorted(
+                    {
+                        **bad,
+                        **{client: failure.reason for client, failure in answers.failures.items()},
+                    }.items()
+                )
+            )
         else:
             valid: dict[int, Update] = {}
             left_out = {}
             for client, answer in answers.items():
-                wrong = answer.reason if isinstance(answer, Failure) else self._wrong(view.model, answer)
+                wrong = (
+                    answer.reason
+                    if isinstance(answer, Failure)
+                    else self._wrong(view.model, answer)
+                )
                 if wrong is None and isinstance(answer, Update):
                     valid[client] = answer
                 else:
@@ -177,7 +229,10 @@ class Rounds:
             replies = Replies(valid)
         if left_out and not len(replies):
             client, reason = next(iter(left_out.items()))
-            raise RunError(f"round {view.round}: no client gave a valid update ({self.called(client)}: {reason})")
+            raise RunError(
+                f"round {view.round}: no client gave a valid update ({self.called(client)}: "
+                f"{reason})"
+            )
         return replies, left_out
 
     def _suspicious(self, answers: Stacked) -> list[int]:
@@ -185,7 +240,9 @@ class Rounds:
         finite = np.ones(len(answers), dtype=bool)
         for tree in (answers.delta, *answers.payload.values()):
             for tensor in tree.values():
-                finite &= torch.isfinite(tensor.reshape(len(answers), -1).sum(dim=1, dtype=torch.float64)).numpy()
+                finite &= torch.isfinite(
+                    tensor.reshape(len(answers), -1).sum(dim=1, dtype=torch.float64)
+                ).numpy()
         return [int(client) for client in answers.clients[~finite]]
 
     def _wrong(self, model: Tree, update: Update) -> str | None:
@@ -195,15 +252,20 @@ class Rounds:
             return "the update does not have the model's tensors"
         for name in names:
             if update.delta[name].shape != model[name].shape:
-                return f"the update of {name} has shape {tuple(update.delta[name].shape)}, expected {tuple(model[name].shape)}"
+                shapes = tuple(update.delta[name].shape), tuple(model[name].shape)
+                return f"the update of {name} has shape {shapes[0]}, expected {shapes[1]}"
         for group, tree in {"update": update.delta, **update.payload}.items():
             for name, tensor in tree.items():
                 if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
                     return f"the {group} has NaN or infinite values in {name}"
         return None
 
-    def _merge(self, state: State, view: ServerView, replies: Replies, heard: Replies) -> tuple[Groups, Tree]:
-        """Each part's state and the model, after the replies; `heard` are those and the server's own, where it takes part."""
+    def _merge(
+        self, state: State, view: ServerView, replies: Replies, heard: Replies
+    ) -> tuple[Groups, Tree]:
+        """Each part's state and the model, after the replies; `heard` are those and the server's
+        own, where it takes part.
+        """
         parts = dict(state.parts)
         if replies:
             parts["select"] = self.method.select.merge(parts["select"], view, replies)
@@ -212,10 +274,15 @@ class Rounds:
         return parts, model
 
     def _check(self, view: ServerView, model: Tree) -> None:
-        broken = [name for name in self.setting.network.sent if not bool(torch.isfinite(model[name]).all())]
+        broken = [
+            name
+            for name in self.setting.network.sent
+            if not bool(torch.isfinite(model[name]).all())
+        ]
         if broken:
             raise RunError(
-                f"round {view.round}: the model has NaN or infinite values in {broken[0]}; lower train.lr or server.rate"
+                f"round {view.round}: the model has NaN or infinite values in {broken[0]}; lower "
+                "train.lr or server.rate"
             )
 
     def _judge(self, after: State) -> tuple[State, float | None]:
@@ -225,7 +292,10 @@ class Rounds:
         loss = evaluate(self.setting.network, after.model, self.held_out).loss
         best = after.parts.get(BEST)
         if loss is not None and (best is None or loss < float(best["loss"])):
-            best = {"loss": torch.tensor(loss, dtype=torch.float64), "round": torch.tensor(after.round - 1)}
+            best = {
+                "loss": torch.tensor(loss, dtype=torch.float64),
+                "round": torch.tensor(after.round - 1),
+            }
             if self.method.server.keep == "best":
                 best |= {f"model.{name}": tensor for name, tensor in after.model.items()}
             after = replace(after, parts={**after.parts, BEST: best})
@@ -242,7 +312,10 @@ class Rounds:
 
 def _broadcasts(view: ServerView, told: Mapping[str, Mapping[int, Tree]]) -> dict[int, Broadcast]:
     """Each client's message; clients that are told the same share one."""
-    if all(not per or (len(per) == len(view.clients) and len(set(map(id, per.values()))) == 1) for per in told.values()):
+    if all(
+        not per or (len(per) == len(view.clients) and len(set(map(id, per.values()))) == 1)
+        for per in told.values()
+    ):
         common = {name: next(iter(per.values())) for name, per in told.items() if per}
         return dict.fromkeys(view.clients, Broadcast(view.round, view.model, common))
     alike: dict[tuple[int, ...], Broadcast] = {}

@@ -1,4 +1,6 @@
-"""What many clients' selections share, so that it is computed once: their samples when needed, one forward pass for all."""
+"""What many clients' selections share, so that it is computed once: their samples when needed, one
+forward pass for all.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from gcfl.types import Shard, Tree
 
 
 class Later(Shard):
-    """A client's samples, fetched when somebody looks at them: most clients keep the coreset that they have."""
+    """A client's samples, fetched when somebody looks at them: most clients keep the coreset that
+    they have.
+    """
 
     def __init__(self, data: ClientData, client: int) -> None:
         self.__dict__.update(_data=data, _client=client)
@@ -43,7 +47,9 @@ class Later(Shard):
 
 
 class Together:
-    """Features, logits and probabilities of all clients that choose now, computed in one pass when the first of them asks."""
+    """Features, logits and probabilities of all clients that choose now, computed in one pass when
+    the first of them asks.
+    """
 
     def __init__(self, side: ClientSide, due: list[int], model: Tree) -> None:
         self._side, self._due, self._model = side, due, model

@@ -1,7 +1,7 @@
 """How messages reach clients and answers come back.
 
-A transport takes one broadcast per client and gives one answer per client. What clients remember is kept on their side
-of it and counts only once the server has accepted the answer (`commit`).
+A transport takes one broadcast per client and gives one answer per client. What clients remember is
+kept on their side of it and counts only once the server has accepted the answer (`commit`).
 """
 
 from __future__ import annotations
@@ -23,13 +23,19 @@ class Transport(Protocol):
     """What the round loop needs."""
 
     def exchange(self, broadcasts: Mapping[int, Broadcast]) -> Answers:
-        """Send each client its broadcast; the answers, sorted by client. A client that fails gives a `Failure`."""
+        """Send each client its broadcast; the answers, sorted by client. A client that fails gives
+        a `Failure`.
+        """
 
     def commit(self, clients: Iterable[int]) -> None:
-        """The server accepted these clients' answers: what they remember from this round now counts."""
+        """The server accepted these clients' answers: what they remember from this round now
+        counts.
+        """
 
     def coreset(self, client: int) -> Coreset | None:
-        """A simulated client's current coreset, for observers; None where there is none or it cannot be seen."""
+        """A simulated client's current coreset, for observers; None where there is none or it
+        cannot be seen.
+        """
 
     def changed(self) -> dict[int, Groups]:
         """What clients remember that changed since the last call, for the checkpoint."""
@@ -85,7 +91,10 @@ def _same(before: Groups, after: Groups) -> bool:
     """Whether a client remembers just what it remembered: most keep the coreset that they have."""
     return before.keys() == after.keys() and all(
         tree is before[name]
-        or (tree.keys() == before[name].keys() and all(torch.equal(tensor, before[name][leaf]) for leaf, tensor in tree.items()))
+        or (
+            tree.keys() == before[name].keys()
+            and all(torch.equal(tensor, before[name][leaf]) for leaf, tensor in tree.items())
+        )
         for name, tree in after.items()
     )
 

@@ -1,9 +1,11 @@
-"""Many clients trained at once: every tensor of the model gets the clients as its first dimension, through torch.func.vmap.
+"""Many clients trained at once: every tensor of the model gets the clients as its first dimension,
+through torch.func.vmap.
 
-The same selectors and the same rules as in the loop, over clients of any sizes: each client's batches are laid out in a
-table, steps after steps, padded where a batch is short, and clients that have finished drop out of the stack. Results
-agree with the loop to rounding (1e-5), not to the bit, so this is asked for with engine.vectorised and counts as another
-run. Made for small models, where a client's arithmetic is less than the cost of calling for it.
+The same selectors and the same rules as in the loop, over clients of any sizes: each client's
+batches are laid out in a table, steps after steps, padded where a batch is short, and clients that
+have finished drop out of the stack. Results agree with the loop to rounding (1e-5), not to the bit,
+so this is asked for with engine.vectorised and counts as another run. Made for small models, where
+a client's arithmetic is less than the cost of calling for it.
 """
 
 from __future__ import annotations
@@ -31,13 +33,21 @@ _STACK_NUMBERS = 1 << 25  # so many numbers of inputs and weights in one stack, 
 
 
 def check(setting: Setting, x: torch.Tensor) -> None:
-    """Refuse models whose result for one sample depends on the others of its batch or on chance, or that cannot be stacked."""
+    """Refuse models whose result for one sample depends on the others of its batch or on chance, or
+    that cannot be stacked.
+    """
     network = setting.network
     batch = network.prepare(x[torch.arange(3) % len(x)]).clone()
-    batch[1:] += torch.arange(1, 3, device=batch.device, dtype=batch.dtype).reshape(-1, *(1,) * (batch.ndim - 1))
+    batch[1:] += torch.arange(1, 3, device=batch.device, dtype=batch.dtype).reshape(
+        -1, *(1,) * (batch.ndim - 1)
+    )
     tree = network.tree()
     before = {name: tensor.clone() for name, tensor in tree.items()}
-    stack = {name: torch.stack([tensor, tensor]) for name, tensor in tree.items() if name in network.trained}
+    stack = {
+        name: torch.stack([tensor, tensor])
+        for name, tensor in tree.items()
+        if name in network.trained
+    }
     rest = {name: tensor for name, tensor in tree.items() if name not in stack}
 
     def logits(params: Tree, samples: torch.Tensor) -> torch.Tensor:
@@ -45,21 +55,31 @@ def check(setting: Setting, x: torch.Tensor) -> None:
 
     try:
         with rng.isolated(0, "vectorised"):
-            alone = [logits({name: tree[name] for name in stack}, batch[[0, other]])[0] for other in (1, 2)]
+            alone = [
+                logits({name: tree[name] for name in stack}, batch[[0, other]])[0]
+                for other in (1, 2)
+            ]
             many = torch.vmap(logits)(stack, torch.stack([batch[[0, 1]], batch[[0, 2]]]))
     except Exception as error:  # whatever a module raises under vmap
-        raise ModelError(f"engine.vectorised cannot train this model ({one_line(error)[:200]}); run it without") from error
-    mixes = not torch.allclose(alone[0], alone[1]) or not torch.allclose(many[:, 0], torch.stack(alone), atol=1e-5)
+        raise ModelError(
+            f"engine.vectorised cannot train this model ({one_line(error)[:200]}); run it without"
+        ) from error
+    mixes = not torch.allclose(alone[0], alone[1]) or not torch.allclose(
+        many[:, 0], torch.stack(alone), atol=1e-5
+    )
     if mixes or any(not torch.equal(tensor, before[name]) for name, tensor in tree.items()):
         raise ModelError(
-            "engine.vectorised cannot train this model: what it makes of a sample depends on the rest of the batch, on chance "
+            "engine.vectorised cannot train this model: what it makes of a sample depends on the "
+            "rest of the batch, on chance "
             "or on what it saw before (BatchNorm, Dropout, counters); run it without"
         )
 
 
 @dataclass(frozen=True)
 class _Chosen:
-    """One client's part in the round: what it trains on, what it tells and remembers of that, and what choosing cost."""
+    """One client's part in the round: what it trains on, what it tells and remembers of that, and
+    what choosing cost.
+    """
 
     coreset: Coreset
     tells: Tree
@@ -83,7 +103,10 @@ class Vectorised(ClientMemory):
         clock = _Clock()
         chosen, failures = self._select(clients, broadcasts, model)
         select_cost = clock.lap(len(clients))
-        trained = [self._train(stack, chosen, broadcasts, model, first.round) for stack in self._stacks(chosen, broadcasts)]
+        trained = [
+            self._train(stack, chosen, broadcasts, model, first.round)
+            for stack in self._stacks(chosen, broadcasts)
+        ]
         train_cost = clock.lap(len(clients))
         return self._answer(chosen, failures, trained, model, select_cost, train_cost)
 
@@ -95,7 +118,10 @@ class Vectorised(ClientMemory):
         sizes = data.partition.sizes
         if method.select.whole:
             own = sizes[clients].tolist()
-            alike = {size: _Chosen(Coreset(np.arange(size), np.ones(size)), {}, {}, 0) for size in set(own)}
+            alike = {
+                size: _Chosen(Coreset(np.arange(size), np.ones(size)), {}, {}, 0)
+                for size in set(own)
+            }
             return {client: alike[size] for client, size in zip(clients, own, strict=True)}, {}
         due = [client for client in clients if "select" in broadcasts[client].payload]
         together, asked = Together(self._side, due, model), set(due)
@@ -111,23 +137,45 @@ class Vectorised(ClientMemory):
             # One pass serves all that start from the same model.
             start = method.local.start(model, self.of(client).get("local", {}))
             shared = together if client in asked and start is model else None
-            view = View(self._side.setting, broadcast.round, client, start, Later(data, client), Meter(), shared)
+            view = View(
+                self._side.setting,
+                broadcast.round,
+                client,
+                start,
+                Later(data, client),
+                Meter(),
+                shared,
+            )
             try:
-                selection = method.select.select(view, broadcast.payload.get("select"), self.of(client).get("select", {}))
+                selection = method.select.select(
+                    view, broadcast.payload.get("select"), self.of(client).get("select", {})
+                )
             except Exception as error:  # a client that fails must not take the round with it
                 failures[client] = Failure(one_line(error))
                 continue
-            chosen[client] = _Chosen(selection.coreset, selection.tells, selection.remembers, view.meter.forward)
+            chosen[client] = _Chosen(
+                selection.coreset, selection.tells, selection.remembers, view.meter.forward
+            )
         return chosen, failures
 
-    def _stacks(self, chosen: Mapping[int, _Chosen], broadcasts: Mapping[int, Broadcast]) -> list[list[int]]:
-        """Clients of similar sizes together, those with a memory of the local rule apart from those without."""
+    def _stacks(
+        self, chosen: Mapping[int, _Chosen], broadcasts: Mapping[int, Broadcast]
+    ) -> list[list[int]]:
+        """Clients of similar sizes together, those with a memory of the local rule apart from those
+        without.
+        """
         weights = sum(tensor.numel() for tensor in self._side.setting.network.tree().values())
         sample, options = self._side.data.x[0].numel(), self._side.setting.train
         if not chosen:
             return []
-        # Clients that remember something of the local rule, or are told something, cannot be stacked with those that do not.
-        known = np.array([2 * bool(self.of(c).get("local")) + bool(broadcasts[c].payload.get("local")) for c in chosen])
+        # Clients that remember something of the local rule, or are told something, cannot be
+        # stacked with those that do not.
+        known = np.array(
+            [
+                2 * bool(self.of(c).get("local")) + bool(broadcasts[c].payload.get("local"))
+                for c in chosen
+            ]
+        )
         sizes = np.array([len(one.coreset.indices) for one in chosen.values()])
         clients = np.array(list(chosen))
         stacks: list[list[int]] = []
@@ -135,23 +183,35 @@ class Vectorised(ClientMemory):
             rest = group[np.argsort(-sizes[group], kind="stable")]
             while len(rest):
                 longest = int(sizes[rest[0]])
-                table = 4 * (options.steps or options.epochs * -(-longest // options.batch)) * min(options.batch, longest)
+                table = (
+                    4
+                    * (options.steps or options.epochs * -(-longest // options.batch))
+                    * min(options.batch, longest)
+                )
                 count = max(1, _STACK_NUMBERS // (longest * sample + 4 * weights + table))
-                # A stack is as long as its longest client: a new one where padding would be half of it.
+                # A stack is as long as its longest client: a new one where padding would be half of
+                # it.
                 count = min(count, int((2 * sizes[rest] >= longest).sum()))
                 stacks.append(clients[rest[:count]].tolist())
                 rest = rest[count:]
         return stacks
 
     def _train(
-        self, stack: list[int], chosen: Mapping[int, _Chosen], broadcasts: Mapping[int, Broadcast], model: Tree, round: int
+        self,
+        stack: list[int],
+        chosen: Mapping[int, _Chosen],
+        broadcasts: Mapping[int, Broadcast],
+        model: Tree,
+        round: int,
     ) -> Stack:
         side = self._side
         setting, select, partition = side.setting, side.method.select, side.data.partition
         own = [chosen[client].coreset for client in stack]
         sizes = np.array([len(coreset.indices) for coreset in own])
         inside = np.concatenate([coreset.indices for coreset in own])
-        chosen_rows = torch.from_numpy(partition.order[np.repeat(partition.offsets[stack], sizes) + inside])
+        chosen_rows = torch.from_numpy(
+            partition.order[np.repeat(partition.offsets[stack], sizes) + inside]
+        )
         return train_stack(
             setting,
             side.method.local,
@@ -177,7 +237,11 @@ class Vectorised(ClientMemory):
         train_cost: tuple[float, float],
     ) -> Stacked:
         """The stacks put together, sorted by client."""
-        clients: IntArray = np.concatenate([stack.clients for stack in trained]) if trained else np.empty(0, dtype=np.int64)
+        clients: IntArray = (
+            np.concatenate([stack.clients for stack in trained])
+            if trained
+            else np.empty(0, dtype=np.int64)
+        )
         order = np.argsort(clients)
         places = torch.from_numpy(order)
 
@@ -185,18 +249,30 @@ class Vectorised(ClientMemory):
             return (values[0] if len(values) == 1 else torch.cat(values))[places].cpu()
 
         sent = self._side.setting.network.sent if trained else ()
-        delta = {name: column([stack.local[name] - model[name] for stack in trained]) for name in sent}
-        tells = {name: column([stack.tells[name] for stack in trained]) for name in (trained[0].tells if trained else ())}
+        delta = {
+            name: column([stack.local[name] - model[name] for stack in trained]) for name in sent
+        }
+        tells = {
+            name: column([stack.tells[name] for stack in trained])
+            for name in (trained[0].tells if trained else ())
+        }
         clients = clients[order]
         self._remember(trained, chosen)
         select = _stacked([chosen[client].tells for client in clients.tolist()])
-        steps = np.concatenate([stack.steps for stack in trained])[order] if trained else np.empty(0)
-        forward = np.concatenate([stack.forward for stack in trained])[order] if trained else np.empty(0)
+        steps = (
+            np.concatenate([stack.steps for stack in trained])[order] if trained else np.empty(0)
+        )
+        forward = (
+            np.concatenate([stack.forward for stack in trained])[order] if trained else np.empty(0)
+        )
         seen = np.concatenate([stack.seen for stack in trained])[order] if trained else np.empty(0)
         even = np.ones(len(clients))
         metrics = {
-            "loss": np.concatenate([stack.loss for stack in trained])[order] if trained else np.empty(0),
-            "forward": forward + np.array([chosen[client].forward for client in clients.tolist()], dtype=np.float64),
+            "loss": np.concatenate([stack.loss for stack in trained])[order]
+            if trained
+            else np.empty(0),
+            "forward": forward
+            + np.array([chosen[client].forward for client in clients.tolist()], dtype=np.float64),
             "backward": seen,
             "steps": steps,
             "select_cpu": even * select_cost[0],
@@ -204,8 +280,14 @@ class Vectorised(ClientMemory):
             "train_cpu": even * train_cost[0],
             "train_wall": even * train_cost[1],
         }
-        payload: Groups = {name: tree for name, tree in (("select", select), ("local", tells)) if tree}
-        examples = np.concatenate([stack.examples for stack in trained])[order] if trained else np.empty(0, dtype=np.int64)
+        payload: Groups = {
+            name: tree for name, tree in (("select", select), ("local", tells)) if tree
+        }
+        examples = (
+            np.concatenate([stack.examples for stack in trained])[order]
+            if trained
+            else np.empty(0, dtype=np.int64)
+        )
         return Stacked(clients, delta, payload, examples, metrics, failures)
 
     def _remember(self, trained: list[Stack], chosen: Mapping[int, _Chosen]) -> None:
@@ -244,4 +326,6 @@ def _shared(trees: list[Tree]) -> tuple[Tree, bool]:
 
 
 def _stacked(trees: list[Tree]) -> Tree:
-    return {name: torch.stack([tree[name] for tree in trees]) for name in (trees[0] if trees else ())}
+    return {
+        name: torch.stack([tree[name] for tree in trees]) for name in (trees[0] if trees else ())
+    }

@@ -1,9 +1,11 @@
-"""Clients in worker processes: one torch thread each, model and data in shared memory, messages in our own codec.
+"""Clients in worker processes: one torch thread each, model and data in shared memory, messages in
+our own codec.
 
-Workers are forked where the system can and the device is the CPU, so that data, model class and options are simply
-there; elsewhere they are spawned. Per round only small things travel: who, what the server adds, what the client
-remembers, and the update back. The model is written once into memory that all workers see. Each client's work depends
-on its inputs alone, so any number of workers gives the same bits.
+Workers are forked where the system can and the device is the CPU, so that data, model class and
+options are simply there; elsewhere they are spawned. Per round only small things travel: who, what
+the server adds, what the client remembers, and the update back. The model is written once into
+memory that all workers see. Each client's work depends on its inputs alone, so any number of
+workers gives the same bits.
 """
 
 from __future__ import annotations
@@ -38,22 +40,29 @@ class Workers(ClientMemory):
         for tensor in self._model.values():
             tensor.share_memory_()  # type: ignore[no-untyped-call]
         self._sizes = side.data.partition.sizes
-        forks = "fork" in multiprocessing.get_all_start_methods() and side.setting.network.device.type == "cpu"
+        forks = (
+            "fork" in multiprocessing.get_all_start_methods()
+            and side.setting.network.device.type == "cpu"
+        )
         context: Any = torch.multiprocessing.get_context("fork" if forks else "spawn")
         self._connections: list[Connection] = []
         self._processes: list[Any] = []
         try:
             for _ in range(count):
                 ours, theirs = context.Pipe()
-                process = context.Process(target=_serve, args=(theirs, side, self._model, os.getpid()), daemon=True)
+                process = context.Process(
+                    target=_serve, args=(theirs, side, self._model, os.getpid()), daemon=True
+                )
                 process.start()
                 theirs.close()
                 self._connections.append(ours)
                 self._processes.append(process)
-        except (AttributeError, TypeError, pickle.PicklingError) as error:  # what spawn cannot take along
+        # what spawn cannot take along
+        except (AttributeError, TypeError, pickle.PicklingError) as error:
             self.close()
             raise RunError(
-                f"this model cannot be sent to worker processes ({error}); define it in an importable module or use workers = 1"
+                f"this model cannot be sent to worker processes ({error}); define it in an "
+                "importable module or use workers = 1"
             ) from error
 
     def exchange(self, broadcasts: Mapping[int, Broadcast]) -> Answers:
@@ -80,7 +89,9 @@ class Workers(ClientMemory):
         groups: Groups = {f"payload.{name}": tree for name, tree in broadcast.payload.items()}
         groups |= {f"state.{name}": tree for name, tree in self.of(client).items()}
         try:
-            self._connections[worker].send_bytes(encode(groups, {"client": client, "round": broadcast.round}))
+            self._connections[worker].send_bytes(
+                encode(groups, {"client": client, "round": broadcast.round})
+            )
         except OSError:
             raise self._died(worker, client) from None
 
@@ -91,7 +102,9 @@ class Workers(ClientMemory):
             raise self._died(worker, client) from None
         if "failure" in meta:
             return Failure(meta["failure"])
-        update = Update(groups["delta"], _under(groups, "payload."), meta["examples"], meta["metrics"])
+        update = Update(
+            groups["delta"], _under(groups, "payload."), meta["examples"], meta["metrics"]
+        )
         self.propose(client, Reply(update, _under(groups, "state.")))
         return update
 
@@ -99,7 +112,8 @@ class Workers(ClientMemory):
         self._processes[worker].join(timeout=5)
         code = self._processes[worker].exitcode
         return RunError(
-            f"the worker process that trained client {client} died (exit code {code}): out of memory, or a model class "
+            f"the worker process that trained client {client} died (exit code {code}): out of "
+            "memory, or a model class "
             "that it cannot import"
         )
 
@@ -112,7 +126,9 @@ class Workers(ClientMemory):
 
 
 def _under(groups: Groups, prefix: str) -> Groups:
-    return {name.removeprefix(prefix): tree for name, tree in groups.items() if name.startswith(prefix)}
+    return {
+        name.removeprefix(prefix): tree for name, tree in groups.items() if name.startswith(prefix)
+    }
 
 
 def _serve(connection: Connection, side: ClientSide, model: Tree, parent: int) -> None:
@@ -138,7 +154,9 @@ def _serve(connection: Connection, side: ClientSide, model: Tree, parent: int) -
             parts: Groups = {"delta": reply.update.delta}
             parts |= {f"payload.{name}": tree for name, tree in reply.update.payload.items()}
             parts |= {f"state.{name}": tree for name, tree in reply.remembers.items()}
-            blob = encode(parts, {"examples": reply.update.examples, "metrics": dict(reply.update.metrics)})
+            blob = encode(
+                parts, {"examples": reply.update.examples, "metrics": dict(reply.update.metrics)}
+            )
         try:
             connection.send_bytes(blob)
         except OSError:

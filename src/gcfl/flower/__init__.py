@@ -1,6 +1,8 @@
-"""The same methods across real machines: our round loop over Flower's Grid, our client halves in Flower's ClientApp.
+"""The same methods across real machines: our round loop over Flower's Grid, our client halves in
+Flower's ClientApp.
 
-For a Flower app that exists: `GCFL` around its strategy, `gcfl_mod` and `coreset` in its client (docs/flower-existing-app.md).
+For a Flower app that exists: `GCFL` around its strategy, `gcfl_mod` and `coreset` in its client
+(docs/flower-existing-app.md).
 """
 
 from gcfl.flower.app import site_in
@@ -11,4 +13,15 @@ from gcfl.flower.server import serve, server_app
 from gcfl.flower.transport import OverGrid
 from gcfl.flower.wrapper import GCFL
 
-__all__ = ["GCFL", "OverGrid", "Site", "client_app", "coreset", "export", "gcfl_mod", "serve", "server_app", "site_in"]
+__all__ = [
+    "GCFL",
+    "OverGrid",
+    "Site",
+    "client_app",
+    "coreset",
+    "export",
+    "gcfl_mod",
+    "serve",
+    "server_app",
+    "site_in",
+]

@@ -1,4 +1,6 @@
-"""What an exported app finds in its folder at run time: the experiment, and for a node, which site it is."""
+"""What an exported app finds in its folder at run time: the experiment, and for a node, which site
+it is.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,14 @@ from gcfl.flower.terms import Terms, client_of, site_with_data
 from gcfl.prepare import Given, Prepared, prepare
 
 EXPERIMENT = "experiment.toml"
-_prepared: dict[str, Prepared] = {}  # a process that serves many messages of one run prepares it once
+# a process that serves many messages of one run prepares it once
+_prepared: dict[str, Prepared] = {}
 
 
 def read_experiment(folder: Path, context: Context) -> Experiment:
-    """The app's experiment; `rounds` and `seed` of the run config win over it, unless they say nothing (0 and -1)."""
+    """The app's experiment; `rounds` and `seed` of the run config win over it, unless they say
+    nothing (0 and -1).
+    """
     settings = config.read_toml(folder / EXPERIMENT)
     for name, nothing in (("rounds", 0), ("seed", -1)):
         if context.run_config.get(name, nothing) != nothing:
@@ -29,12 +34,18 @@ def read_experiment(folder: Path, context: Context) -> Experiment:
 
 
 def site_in(folder: Path) -> Callable[[Context], Site]:
-    """For `client_app`: the site that a node is, with data of its own where the app has terms, else with its part of the source."""
+    """For `client_app`: the site that a node is, with data of its own where the app has terms, else
+    with its part of the source.
+    """
 
     def site_of(context: Context) -> Site:
         speak()
         experiment, terms = read_experiment(folder, context), Terms.read(folder)
-        return _part(experiment, context) if terms is None else site_with_data(experiment, terms, context)
+        return (
+            _part(experiment, context)
+            if terms is None
+            else site_with_data(experiment, terms, context)
+        )
 
     return site_of
 

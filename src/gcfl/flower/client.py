@@ -22,7 +22,8 @@ log = logging.getLogger("gcfl")
 
 @dataclass(frozen=True)
 class Site:
-    """What a client has: its number, the run's setting and the method's client halves, its own samples, its memory.
+    """What a client has: its number, the run's setting and the method's client halves, its own
+    samples, its memory.
 
     digest: of the samples, where those may change between rounds.
     """
@@ -59,10 +60,18 @@ def client_app(site_of: Callable[[Context], Site]) -> ClientApp:
             site = site_of(context)
             facts: dict[str, str | int] = {"client": site.client, "samples": len(site.shard)}
             classes = len(set(site.shard.y.tolist()))
-            log.info("this is client %d, with %d samples of %d classes", site.client, len(site.shard), classes)
-        except GcflError as error:  # the server shall hear the sentence, not only that something failed
+            log.info(
+                "this is client %d, with %d samples of %d classes",
+                site.client,
+                len(site.shard),
+                classes,
+            )
+        # the server shall hear the sentence, not only that something failed
+        except GcflError as error:
             log.error("%s", error)
-            facts = {"problem": f"{context.node_config.get('client', context.node_config.get('partition-id', '?'))}: {error}"}
+            node = context.node_config
+            who_it_is = node.get("client", node.get("partition-id", "?"))
+            facts = {"problem": f"{who_it_is}: {error}"}
         return Message(RecordDict({FACTS: ConfigRecord(dict(facts))}), reply_to=message)
 
     return app

@@ -1,4 +1,6 @@
-"""A complete Flower app from an experiment: `gcfl flower export CONFIG DIR`, then `flwr run DIR`."""
+"""A complete Flower app from an experiment: `gcfl flower export CONFIG DIR`, then `flwr run
+DIR`.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ from gcfl.flower import server_app
 app = server_app(Path(__file__).parent)
 '''
 _CLIENT = '''\
-"""A site: one client of experiment.toml. Which one, and where it keeps its memory, its node config says."""
+"""A site: one client of experiment.toml. Its node config says which one,
+and where it keeps its memory.
+"""
 
 from pathlib import Path
 
@@ -65,46 +69,54 @@ _README = """\
 
 {sites}
 
-The server writes an ordinary run folder below `out` (`gcfl show` reads it); started again, it goes on after its last checkpoint.
+The server writes an ordinary run folder below `out` (`gcfl show` reads it); started again, it goes
+on after its last checkpoint.
 """
 _PARTS = """\
 ## Simulated here, by Ray
 
     pip install 'gcfl[simulation]'
     export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1
-    flwr run . --stream --federation-config "num-supernodes={clients} client-resources-num-cpus=1" -c "out='$PWD/runs'"
+    flwr run . --stream -c "out='$PWD/runs'" \\
+      --federation-config "num-supernodes={clients} client-resources-num-cpus=1"
 
-Without that number Flower simulates two nodes: it takes the number from this option or from its own configuration, not from an
-app. `out` is absolute because a relative one starts where Flower's local SuperLink was started, which stays after a run.
+Without that number Flower simulates two nodes: it takes the number from this option or from its own
+configuration, not from an app. `out` is absolute because a relative one starts where Flower's local
+SuperLink was started, which stays after a run.
 Without the variable Flower installs the app's dependencies anew for each run.
 
 ## On a SuperLink
 
     flwr run . my-superlink --stream
 
-Each SuperNode takes its part of the experiment's source. It says in its node config who it is, and where its memory (coreset,
-control variates, last model) survives a restart:
+Each SuperNode takes its part of the experiment's source. It says in its node config who it is, and
+where its memory (coreset, control variates, last model) survives a restart:
 
     flower-supernode ... --node-config 'partition-id=0 state="/var/lib/gcfl/site0"'"""
 _OWN = """\
     flwr run . my-superlink --stream
 
-Each site brings its own data: {names}. The classes, the size of a sample and the normalisation are in `terms.toml`. A SuperNode
-says in its node config who it is, where its data lies, and where its memory (coreset, control variates, last model) survives a
-restart:
+Each site brings its own data: {names}. The classes, the size of a sample and the normalisation are
+in `terms.toml`. A SuperNode says in its node config who it is, where its data lies, and where its
+memory (coreset, control variates, last model) survives a restart:
 
     flower-supernode ... --node-config 'client="{first}" data="/srv/photos" state="/var/lib/gcfl"'
 
-The server's own samples, `data.source` of `experiment.toml`, must lie where the server app runs; they are its clean set and its
-test set."""
+The server's own samples, `data.source` of `experiment.toml`, must lie where the server app runs;
+they are its clean set and its test set."""
 
 
 def export(experiment: Experiment, folder: Path, sites: tuple[str, ...] = ()) -> list[Path]:
-    """Write the app; returns its files. An app that is there is never written over. sites: those with data of their own."""
+    """Write the app; returns its files. An app that is there is never written over. sites: those
+    with data of their own.
+    """
     if folder.exists() and any(folder.iterdir()):
         raise ConfigError(f"{folder} is not empty; choose another folder")
     if experiment.given.keys() - {"files"}:
-        raise ConfigError("an experiment on arrays or modules from Python cannot be exported: its sites could not make them")
+        raise ConfigError(
+            "an experiment on arrays or modules from Python cannot be exported: its sites could "
+            "not make them"
+        )
     files = {"server_app.py": _SERVER, "client_app.py": _CLIENT}
     if sites:
         prepared, terms = serve_sites(experiment, sites)
@@ -114,8 +126,17 @@ def export(experiment: Experiment, folder: Path, sites: tuple[str, ...] = ()) ->
         prepared = prepare(experiment, Given())
         text = _PARTS.format(clients=len(prepared.federation.clients))
     ready, clients = prepared.experiment, len(prepared.federation.clients)
-    facts = {"method": ready.method, "source": Path(ready.data.source).name, "clients": clients, "sites": text}
-    files |= {"pyproject.toml": _PYPROJECT.format(**facts), EXPERIMENT: ready.to_toml(), "README.md": _README.format(**facts)}
+    facts = {
+        "method": ready.method,
+        "source": Path(ready.data.source).name,
+        "clients": clients,
+        "sites": text,
+    }
+    files |= {
+        "pyproject.toml": _PYPROJECT.format(**facts),
+        EXPERIMENT: ready.to_toml(),
+        "README.md": _README.format(**facts),
+    }
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         write_atomic(folder / name, content.encode())

@@ -1,12 +1,15 @@
-"""GCFL for an existing Flower app, the client's half: a mod, and a function that gives the coreset to one's own training loop.
+"""GCFL for an existing Flower app, the client's half: a mod, and a function that gives the coreset
+to one's own training loop.
 
     @app.train(mods=[gcfl_mod])
     def train(message, context):
-        ...                                                  # load the model's weights and the data, as before
+        ...                                                  # load the model's weights and
+            the data, as before
         trainloader = coreset(model, trainloader, context)   # a loader like it, over the coreset
 
-The mod takes what GCFL's server half added out of the message, so that what comes after it (other mods, the app) sees the
-message as it would be without GCFL. Up goes the round of the last selection, and nothing else.
+The mod takes what GCFL's server half added out of the message, so that what comes after it (other
+mods, the app) sees the message as it would be without GCFL. Up goes the round of the last
+selection, and nothing else.
 """
 
 from __future__ import annotations
@@ -32,7 +35,8 @@ from gcfl.network import Network
 from gcfl.options import within
 
 FACTS = "gcfl"  # ConfigRecord; down: the round and the settings, up: the round of the selection
-TARGET = "gcfl.target"  # ArrayRecord; down, when a selection is due: the gradient of the clean set (C, d + 1)
+# ArrayRecord; down, when a selection is due: the gradient of the clean set (C, d + 1)
+TARGET = "gcfl.target"
 SELECTED = "selected"
 _T = TypeVar("_T")
 
@@ -46,10 +50,14 @@ def gcfl_mod(message: Message, context: Context, call_next: ClientAppCallable) -
     state[FACTS] = ConfigRecord(dict(content.config_records[FACTS]) if wrapped else {})
     if TARGET in content.array_records:
         state[TARGET] = content.array_records[TARGET]
-    message.content = RecordDict({name: record for name, record in content.items() if name not in (FACTS, TARGET)})
+    message.content = RecordDict(
+        {name: record for name, record in content.items() if name not in (FACTS, TARGET)}
+    )
     try:
         reply = call_next(message, context)
-        told = {name: value for name, value in state.config_records[FACTS].items() if name == SELECTED}
+        told = {
+            name: value for name, value in state.config_records[FACTS].items() if name == SELECTED
+        }
     finally:
         for name in (FACTS, TARGET):
             state.pop(name, None)
@@ -60,40 +68,76 @@ def gcfl_mod(message: Message, context: Context, call_next: ClientAppCallable) -
 
 @overload
 def coreset(
-    model: nn.Module, data: DataLoader[_T], context: Context, budget: float | None = ..., read: Read | None = ...
+    model: nn.Module,
+    data: DataLoader[_T],
+    context: Context,
+    budget: float | None = ...,
+    read: Read | None = ...,
 ) -> DataLoader[_T]: ...
 @overload
 def coreset(
-    model: nn.Module, data: Dataset[_T], context: Context, budget: float | None = ..., read: Read | None = ...
+    model: nn.Module,
+    data: Dataset[_T],
+    context: Context,
+    budget: float | None = ...,
+    read: Read | None = ...,
 ) -> Chosen: ...
-def coreset(model: nn.Module, data: Any, context: Context, budget: float | None = None, read: Read | None = None) -> Any:
-    """The part of `data` to train on in this round: of a DataLoader one like it, of a Dataset a `Subset` with `weights` (b,).
+def coreset(
+    model: nn.Module,
+    data: Any,
+    context: Context,
+    budget: float | None = None,
+    read: Read | None = None,
+) -> Any:
+    """The part of `data` to train on in this round: of a DataLoader one like it, of a Dataset a
+    `Subset` with `weights` (b,).
 
-    model: with the weights that came in the message; it is left as it is. When the server asks for a selection: one forward
-    pass without autograd, then matching pursuit per class. Otherwise the coreset of the last selection; where that was lost,
-    a random one of the same size. budget: share of the samples, where it is not to be the server's. read: batch -> (x, y),
-    for batches that are neither (x, y) nor a dictionary with a label and one input.
+    model: with the weights that came in the message; it is left as it is. When the server asks for
+    a selection: one forward pass without autograd, then matching pursuit per class. Otherwise the
+    coreset of the last selection; where that was lost, a random one of the same size. budget: share
+    of the samples, where it is not to be the server's. read: batch -> (x, y), for batches that are
+    neither (x, y) nor a dictionary with a label and one input.
     """
     facts = context.state.config_records.get(FACTS)
     if facts is None:
-        raise ConfigError("coreset(...) needs gcfl_mod, first in the mods of the train function: @app.train(mods=[gcfl_mod])")
+        raise ConfigError(
+            "coreset(...) needs gcfl_mod, first in the mods of the train function: "
+            "@app.train(mods=[gcfl_mod])"
+        )
     if not facts:
-        raise ConfigError("the server's strategy is not wrapped in GCFL(...): there is no gradient to choose a coreset by")
+        raise ConfigError(
+            "the server's strategy is not wrapped in GCFL(...): there is no gradient to choose a "
+            "coreset by"
+        )
     settings: dict[str, Any] = dict(facts)
     dataset, store = dataset_of(data), store_of(context, "gcfl-coreset")
-    n, size = len(dataset), points(_share(settings["budget"] if budget is None else budget), len(dataset))
-    client = context.node_config.get("partition-id", context.node_id)  # node ids are drawn anew for every run
+    n, size = (
+        len(dataset),
+        points(_share(settings["budget"] if budget is None else budget), len(dataset)),
+    )
+    # node ids are drawn anew for every run
+    client = context.node_config.get("partition-id", context.node_id)
     client = client if isinstance(client, str) else int(client)
     draw = partial(rng.stream, settings["seed"])
     if TARGET in context.state.array_records:
         target = torch.from_numpy(np.array(context.state.array_records[TARGET]["target"].numpy()))
-        how, absent = Pursuit(settings["score"], settings["ridge"]), partial(draw, "absent", settings["round"], client)
-        with rng.isolated(settings["seed"], "samples", settings["round"], client):  # what the dataset draws repeats itself
+        how, absent = (
+            Pursuit(settings["score"], settings["ridge"]),
+            partial(draw, "absent", settings["round"], client),
+        )
+        # what the dataset draws repeats itself
+        with rng.isolated(settings["seed"], "samples", settings["round"], client):
             pool = _pool(model, data, read, target)
-        chosen, selected = match_label_wise(pool, target, size, how, settings["split"], absent), settings["round"]
+        chosen, selected = (
+            match_label_wise(pool, target, size, how, settings["split"], absent),
+            settings["round"],
+        )
         _remember(store, chosen, selected, context.run_id, n)
     else:
-        chosen, selected = _recall(store, context.run_id, n) or (_at_random(draw("coreset", "initial", client), n, size), NEVER)
+        chosen, selected = _recall(store, context.run_id, n) or (
+            _at_random(draw("coreset", "initial", client), n, size),
+            NEVER,
+        )
     facts[SELECTED] = int(selected)
     return narrowed(data, Chosen(dataset, chosen))
 
@@ -106,13 +150,17 @@ def _share(budget: float) -> float:
 
 
 def _pool(model: nn.Module, data: Any, read: Read | None, target: Tensor) -> Pool:
-    """The samples as the model sees them, batch by batch; only features and probabilities are held."""
+    """The samples as the model sees them, batch by batch; only features and probabilities
+    are held.
+    """
     device = next((str(part.device) for part in model.parameters()), "cpu")
     network: Network | None = None
     features, probabilities, labels = [], [], []
     for x, y in batches(data, read):
         # A copy: the user's model keeps its mode, its hooks and its memory layout.
-        network = network or Network(copy.deepcopy(model), x, target.shape[0], device=device, as_given=True)
+        network = network or Network(
+            copy.deepcopy(model), x, target.shape[0], device=device, as_given=True
+        )
         check_labels(y, network.classes, "this client's")
         outputs = network.outputs(network.tree(), x)
         features.append(outputs.features.float().cpu())
@@ -121,7 +169,10 @@ def _pool(model: nn.Module, data: Any, read: Read | None, target: Tensor) -> Poo
     bias = network is not None and network.bias
     width = features[0].shape[1] + bias
     if width != target.shape[1]:
-        raise ConfigError(f"the last layer has {target.shape[1]} numbers per class at the server, {width} at this client")
+        raise ConfigError(
+            f"the last layer has {target.shape[1]} numbers per class at the server, {width} at "
+            "this client"
+        )
     return Pool(torch.cat(features), torch.cat(probabilities), torch.cat(labels), bias)
 
 
@@ -130,7 +181,10 @@ def _at_random(draw: np.random.Generator, n: int, size: int) -> Coreset:
 
 
 def _remember(store: Store, chosen: Coreset, round: int, run: int, n: int) -> None:
-    tree = {"indices": torch.from_numpy(chosen.indices), "weights": torch.from_numpy(chosen.weights)}
+    tree = {
+        "indices": torch.from_numpy(chosen.indices),
+        "weights": torch.from_numpy(chosen.weights),
+    }
     store.write("coreset", encode({"select": tree}, {"round": round, "run": run, "samples": n}))
 
 

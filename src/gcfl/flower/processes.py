@@ -1,7 +1,8 @@
 """What Flower's programs start here, found and ended by the home that they all share.
 
-`flwr run` and a SuperLink start others in sessions of their own, and Ray gives its workers other names: none of them need be our
-child, but each has the home in its environment, or is a child of one that has.
+`flwr run` and a SuperLink start others in sessions of their own, and Ray gives its workers other
+names: none of them need be our child, but each has the home in its environment, or is a child of
+one that has.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ def alive(home: Path) -> set[psutil.Process]:
     found: set[psutil.Process] = set()
     for process in psutil.process_iter():
         with suppress(psutil.Error):  # gone since, or somebody else's
-            if process.pid != os.getpid() and process.environ().get("FLWR_HOME") == str(home.absolute()):
+            if process.pid != os.getpid() and process.environ().get("FLWR_HOME") == str(
+                home.absolute()
+            ):
                 found |= {process, *process.children(recursive=True)}
     return set(filter(_runs, found))
 
@@ -31,7 +34,10 @@ def alive(home: Path) -> set[psutil.Process]:
 def end_all(home: Path) -> None:
     """End what lives in this home: first asked, then made to."""
     known = alive(home)
-    ways: tuple[Callable[[psutil.Process], None], ...] = (psutil.Process.terminate, psutil.Process.kill)
+    ways: tuple[Callable[[psutil.Process], None], ...] = (
+        psutil.Process.terminate,
+        psutil.Process.kill,
+    )
     for end in ways:
         for process in known:
             with suppress(psutil.NoSuchProcess):
@@ -39,7 +45,9 @@ def end_all(home: Path) -> None:
         _, left = psutil.wait_procs(known, timeout=_END_SECONDS)
         known = set(filter(_runs, left)) | alive(home)  # who loses its parent is still ours
     if known:
-        raise RunError(f"these processes could not be ended: {sorted(process.pid for process in known)}")
+        raise RunError(
+            f"these processes could not be ended: {sorted(process.pid for process in known)}"
+        )
 
 
 def _runs(process: psutil.Process) -> bool:

@@ -1,4 +1,6 @@
-"""Samples as Flower apps hold them: a torch Dataset or DataLoader whose batches are (x, y) or dictionaries."""
+"""Samples as Flower apps hold them: a torch Dataset or DataLoader whose batches are (x, y) or
+dictionaries.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,22 @@ Read = Callable[[Any], tuple[Tensor, Tensor]]
 _LABELS = ("label", "labels", "target", "targets", "fine_label", "y")
 _INPUTS = ("img", "image", "pixel_values", "x", "features", "input_ids")
 _BATCH = 256
-_SAME = ("batch_size", "collate_fn", "num_workers", "pin_memory", "timeout", "worker_init_fn", "multiprocessing_context")
+_SAME = (
+    "batch_size",
+    "collate_fn",
+    "num_workers",
+    "pin_memory",
+    "timeout",
+    "worker_init_fn",
+    "multiprocessing_context",
+)
 _ALSO = ("generator", "prefetch_factor", "persistent_workers")
 
 
 class Chosen(Subset[Any]):
-    """Part of a dataset, and the weights (b,) of its samples: 0 for one that only fills the budget."""
+    """Part of a dataset, and the weights (b,) of its samples: 0 for one that only fills the
+    budget.
+    """
 
     def __init__(self, dataset: Any, coreset: Coreset) -> None:
         super().__init__(dataset, coreset.indices.tolist())
@@ -35,10 +47,19 @@ def dataset_of(data: Any) -> Any:
     """The dataset that positions count in; an error where there are no positions to choose."""
     loader = isinstance(data, DataLoader)
     dataset = data.dataset if loader else data
-    if isinstance(dataset, IterableDataset) or not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
-        raise ConfigError(f"a coreset needs a dataset with a length and positions, got {type(dataset).__name__}")
-    if loader and (data.batch_size is None or not isinstance(data.sampler, RandomSampler | SequentialSampler)):
-        raise ConfigError("a DataLoader with a sampler of its own cannot be narrowed to a coreset; pass its dataset instead")
+    if isinstance(dataset, IterableDataset) or not (
+        hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
+    ):
+        raise ConfigError(
+            f"a coreset needs a dataset with a length and positions, got {type(dataset).__name__}"
+        )
+    if loader and (
+        data.batch_size is None or not isinstance(data.sampler, RandomSampler | SequentialSampler)
+    ):
+        raise ConfigError(
+            "a DataLoader with a sampler of its own cannot be narrowed to a coreset; pass its "
+            "dataset instead"
+        )
     if len(dataset) == 0:
         raise ConfigError("there are no samples to choose from: the dataset is empty")
     return dataset
@@ -49,12 +70,17 @@ def narrowed(data: Any, chosen: Chosen) -> Any:
     if not isinstance(data, DataLoader):
         return chosen
     same = {name: getattr(data, name) for name in (*_SAME, *_ALSO)}
-    whole_batches = data.drop_last and len(chosen) >= (data.batch_size or 1)  # a coreset smaller than a batch is a batch
-    return DataLoader(chosen, shuffle=isinstance(data.sampler, RandomSampler), drop_last=whole_batches, **same)
+    # a coreset smaller than a batch is a batch
+    whole_batches = data.drop_last and len(chosen) >= (data.batch_size or 1)
+    return DataLoader(
+        chosen, shuffle=isinstance(data.sampler, RandomSampler), drop_last=whole_batches, **same
+    )
 
 
 def batches(data: Any, read: Read | None = None) -> Iterator[tuple[Tensor, Tensor]]:
-    """x (m, ...) and labels (m,), in the order of the dataset. Call it inside `rng.isolated`: datasets may draw."""
+    """x (m, ...) and labels (m,), in the order of the dataset. Call it inside `rng.isolated`:
+    datasets may draw.
+    """
     dataset = dataset_of(data)
     collate = data.collate_fn if isinstance(data, DataLoader) else None
     for batch in DataLoader(dataset, batch_size=_BATCH, collate_fn=collate):
@@ -64,8 +90,14 @@ def batches(data: Any, read: Read | None = None) -> Iterator[tuple[Tensor, Tenso
 
 def shard_of(data: Any, read: Read | None = None) -> Shard:
     """All samples at once: arrays (x, y), a dataset or a DataLoader."""
-    if isinstance(data, tuple | list) and len(data) == 2 and all(hasattr(part, "shape") for part in data):
-        x, y = (part if isinstance(part, Tensor) else torch.from_numpy(np.array(part)) for part in data)
+    if (
+        isinstance(data, tuple | list)
+        and len(data) == 2
+        and all(hasattr(part, "shape") for part in data)
+    ):
+        x, y = (
+            part if isinstance(part, Tensor) else torch.from_numpy(np.array(part)) for part in data
+        )
         if len(x) != len(y):
             raise DataError(f"there are {len(x)} samples and {len(y)} labels")
         if len(x) == 0:
@@ -83,7 +115,10 @@ def check_labels(labels: Tensor, classes: int, whose: str) -> None:
     wrong = sorted(set(labels[(labels < 0) | (labels >= classes)].tolist()))
     if wrong:
         named = ", ".join(str(label) for label in wrong[:5])
-        raise DataError(f"{whose} labels must be in 0 .. {classes - 1}, the classes of the server's model, got {named}")
+        raise DataError(
+            f"{whose} labels must be in 0 .. {classes - 1}, the classes of the server's model, got "
+            f"{named}"
+        )
 
 
 def _read(batch: Any) -> tuple[Any, Any]:
@@ -97,8 +132,14 @@ def _read(batch: Any) -> tuple[Any, Any]:
         if label is not None and len(found) == 1:
             return batch[found[0]], batch[label]
         entries = ", ".join(str(name) for name in batch)
-        raise ConfigError(f"which entries of a batch ({entries}) are inputs and labels? pass read=, as batch -> (x, y)")
-    raise ConfigError(f"a batch must be (x, y) or a dictionary, got {type(batch).__name__}; pass read=, as batch -> (x, y)")
+        raise ConfigError(
+            f"which entries of a batch ({entries}) are inputs and labels? pass read=, as batch -> "
+            "(x, y)"
+        )
+    raise ConfigError(
+        f"a batch must be (x, y) or a dictionary, got {type(batch).__name__}; pass read=, as batch "
+        "-> (x, y)"
+    )
 
 
 def _inputs(x: Any) -> Tensor:

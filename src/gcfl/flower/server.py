@@ -1,4 +1,6 @@
-"""The server of a federation on Flower: waits for its sites, plays the rounds over the Grid, writes an ordinary run folder."""
+"""The server of a federation on Flower: waits for its sites, plays the rounds over the Grid, writes
+an ordinary run folder.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ _DEFAULT_WAIT = 300.0
 
 
 def server_app(folder: Path) -> ServerApp:
-    """The app of the server. Settings of the run: `out`, `wait-seconds` for sites to come, `round-seconds` for their answers."""
+    """The app of the server. Settings of the run: `out`, `wait-seconds` for sites to come,
+    `round-seconds` for their answers.
+    """
     app = ServerApp()
 
     @app.main()
@@ -37,17 +41,28 @@ def server_app(folder: Path) -> ServerApp:
         speak()
         settings = context.run_config
         out = Path(str(settings.get("out", "runs"))).expanduser()
-        wait, deadline = float(settings.get("wait-seconds", _DEFAULT_WAIT)), float(settings.get("round-seconds", 0.0))
-        made = serve(read_experiment(folder, context), grid, out, wait, deadline or None, Terms.read(folder))
+        wait, deadline = (
+            float(settings.get("wait-seconds", _DEFAULT_WAIT)),
+            float(settings.get("round-seconds", 0.0)),
+        )
+        made = serve(
+            read_experiment(folder, context), grid, out, wait, deadline or None, Terms.read(folder)
+        )
         log.info("finished: %s", made)
 
     return app
 
 
 def serve(
-    experiment: Experiment, grid: Grid, out: Path, wait: float, deadline: float | None = None, terms: Terms | None = None
+    experiment: Experiment,
+    grid: Grid,
+    out: Path,
+    wait: float,
+    deadline: float | None = None,
+    terms: Terms | None = None,
 ) -> Path:
-    """All rounds of an experiment over a Grid; the same experiment again goes on after its last checkpoint.
+    """All rounds of an experiment over a Grid; the same experiment again goes on after its last
+    checkpoint.
 
     terms: sites bring their own data, and the experiment's source is the server's alone.
     """
@@ -58,7 +73,10 @@ def serve(
             prepared, now = serve_sites(experiment, terms.sites)
             suffix = f"-{terms.digest}"
             if now.to_toml() != terms.to_toml():
-                raise ConfigError("the server's data is not what it was when this app was exported; export it again")
+                raise ConfigError(
+                    "the server's data is not what it was when this app was exported; export it "
+                    "again"
+                )
         folder = RunFolder(out / f"{prepared.experiment.folder_name()}{suffix}")
         folder.path.mkdir(parents=True, exist_ok=True)
         with locked(folder.path), _written(folder.path / "log.txt"):
@@ -67,15 +85,25 @@ def serve(
     return folder.path
 
 
-def _play(prepared: Prepared, grid: Grid, folder: RunFolder, wait: float, deadline: float | None) -> None:
+def _play(
+    prepared: Prepared, grid: Grid, folder: RunFolder, wait: float, deadline: float | None
+) -> None:
     experiment = prepared.experiment
     clients = prepared.federation.clients
     count = len(clients) if prepared.method.server.uses_clients else 0
     roll = Roll(grid, clients.names or tuple(map(str, range(count))))
     nodes = roll.wait(wait) if count else {}
     if not folder.config.exists():
-        told = {"sizes": [roll.samples[client] for client in range(count)]} if not len(clients.y) else {}
-        folder.create(experiment.to_toml(), describe(experiment.engine.device, 1), {**prepared.holdings, **told})
+        told = (
+            {"sizes": [roll.samples[client] for client in range(count)]}
+            if not len(clients.y)
+            else {}
+        )
+        folder.create(
+            experiment.to_toml(),
+            describe(experiment.engine.device, 1),
+            {**prepared.holdings, **told},
+        )
     rounds = prepared.rounds(OverGrid(grid, nodes, deadline, lambda: roll.ask(again=True)))
     # Which samples sites choose stays with them, so nobody can tell how clean those are.
     observer = Observer(None, clients.source_rows)
@@ -86,7 +114,9 @@ def _play(prepared: Prepared, grid: Grid, folder: RunFolder, wait: float, deadli
         observer,
         1,  # sites remember as of the last accepted round, so the server must not fall behind that
         lambda record: log.info("%s", _told(record, experiment.rounds)),
-        lambda state: folder.finish(*parcel(prepared, rounds.final(state)), summarise(folder.records(), keep)),
+        lambda state: folder.finish(
+            *parcel(prepared, rounds.final(state)), summarise(folder.records(), keep)
+        ),
     )
 
 

@@ -1,4 +1,6 @@
-"""An exported app in Flower's Ray simulation, as `flwr run` does it, in a home of its own; what that starts is ended."""
+"""An exported app in Flower's Ray simulation, as `flwr run` does it, in a home of its own; what
+that starts is ended.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,14 @@ from gcfl.flower.local import environment, free_port
 from gcfl.flower.processes import end_all
 
 
-def simulate(app: Path, out: Path, nodes: int, place: Path, actors: int = 2, seconds: float = 600.0) -> None:
-    """All rounds of the app with so many nodes on so many Ray actors of one CPU each; its run folder lies below `out`.
+def simulate(
+    app: Path, out: Path, nodes: int, place: Path, actors: int = 2, seconds: float = 600.0
+) -> None:
+    """All rounds of the app with so many nodes on so many Ray actors of one CPU each; its run
+    folder lies below `out`.
 
-    `place` holds Flower's home and the run's log. Returns once the run is completed and nothing of it is alive.
+    `place` holds Flower's home and the run's log. Returns once the run is completed and nothing of
+    it is alive.
     """
     if importlib.util.find_spec("ray") is None:
         raise ConfigError("Ray is not installed: pip install 'gcfl[simulation]'")
@@ -35,7 +41,15 @@ def simulate(app: Path, out: Path, nodes: int, place: Path, actors: int = 2, sec
     log = place / "simulation.log"
     federation = f"num-supernodes={nodes} client-resources-num-cpus=1 init-args-num-cpus={actors}"
     try:
-        words = ["run", str(app), "--stream", "--federation-config", federation, "-c", f"out='{out.absolute()}'"]
+        words = [
+            "run",
+            str(app),
+            "--stream",
+            "--federation-config",
+            federation,
+            "-c",
+            f"out='{out.absolute()}'",
+        ]
         with log.open("w") as file:
             _flwr(settings, words, end, stdout=file)
         # Flower's command succeeds whether the run does or not.
@@ -53,7 +67,9 @@ def _flwr(settings: dict[str, str], words: list[str], end: float, **streams: obj
     left = max(1.0, end - time.monotonic())
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, **streams}
     try:
-        done = subprocess.run([program, *words], env=settings, text=True, timeout=left, check=False, **options)  # type: ignore[call-overload]
+        done = subprocess.run(
+            [program, *words], env=settings, text=True, timeout=left, check=False, **options
+        )  # type: ignore[call-overload]
     except subprocess.TimeoutExpired:
         raise RunError(f"flwr {words[0]} is not done in the time that it was given") from None
     if done.returncode:
@@ -70,5 +86,7 @@ def _state(settings: dict[str, str], end: float) -> str:
 
 
 def _last_error(log: Path) -> str:
-    found = [line.strip() for line in log.read_text(errors="replace").splitlines() if "Error" in line]
+    found = [
+        line.strip() for line in log.read_text(errors="replace").splitlines() if "Error" in line
+    ]
     return found[-1] if found else "no error was told"

@@ -1,7 +1,8 @@
-"""What a site remembers between messages: in a folder that survives a restart, or, for trying things out, in memory.
+"""What a site remembers between messages: in a folder that survives a restart, or, for trying
+things out, in memory.
 
-An answer counts only once the server has accepted it, and the site learns that with the next message. Until then what it
-would remember is kept beside what it remembers.
+An answer counts only once the server has accepted it, and the site learns that with the next
+message. Until then what it would remember is kept beside what it remembers.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ class InMemory:
 
 
 class InContext:
-    """In what Flower keeps for a node between messages: lives through a run's rounds, not through a restart of the node."""
+    """In what Flower keeps for a node between messages: lives through a run's rounds, not through a
+    restart of the node.
+    """
 
     def __init__(self, context: Context) -> None:
         self._state = context.state
@@ -71,23 +74,31 @@ class InFolder:
 
 
 def store_of(context: Context, run: str) -> Store:
-    """Where a node keeps what it remembers of a run: the folder that its node config names as `state`, else Flower's memory."""
+    """Where a node keeps what it remembers of a run: the folder that its node config names as
+    `state`, else Flower's memory.
+    """
     folder = context.node_config.get("state")
     return InContext(context) if folder is None else InFolder(Path(str(folder)).expanduser() / run)
 
 
 def recall(store: Store, accepted: int, data: str = "") -> Groups:
-    """What counts: what the last answer led to if the server accepted it, else what there was before.
+    """What counts: what the last answer led to if the server accepted it, else what there was
+    before.
 
-    data: a digest of the site's samples. A coreset of other samples is forgotten: its positions mean nothing any more.
-    A server that never accepted anything plays a run anew: what an earlier one left is forgotten.
+    data: a digest of the site's samples. A coreset of other samples is forgotten: its positions
+    mean nothing any more. A server that never accepted anything plays a run anew: what an earlier
+    one left is forgotten.
     """
     waiting = store.read("waiting")
     if accepted == NEVER:
         if waiting is not None:
             store.write("waiting", encode({}, {"round": NEVER, "data": data}))
         return {}
-    blob = waiting if waiting is not None and decode(waiting)[1]["round"] == accepted else store.read("kept")
+    blob = (
+        waiting
+        if waiting is not None and decode(waiting)[1]["round"] == accepted
+        else store.read("kept")
+    )
     if blob is None:
         return {}
     if blob is waiting:
@@ -100,8 +111,15 @@ def recall(store: Store, accepted: int, data: str = "") -> Groups:
 
 
 def propose(store: Store, round: int, groups: Groups, data: str = "") -> None:
-    """What the site would remember, until it hears of the answer's fate. One that came late does not push out a later round's."""
+    """What the site would remember, until it hears of the answer's fate. One that came late does
+    not push out a later round's.
+    """
     waiting = store.read("waiting")
     if waiting is not None and decode(waiting)[1]["round"] > round:
         return
-    store.write("waiting", encode({name: tree for name, tree in groups.items() if tree}, {"round": round, "data": data}))
+    store.write(
+        "waiting",
+        encode(
+            {name: tree for name, tree in groups.items() if tree}, {"round": round, "data": data}
+        ),
+    )

@@ -1,4 +1,6 @@
-"""Rounds over Flower's Grid: who is which node, one message per client, answers sorted by client, silence told by name."""
+"""Rounds over Flower's Grid: who is which node, one message per client, answers sorted by client,
+silence told by name.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ _GROUP = "flower"
 
 
 class OverGrid:
-    """The transport of the round loop. Clients keep their memory; the server knows only which of their answers it accepted."""
+    """The transport of the round loop. Clients keep their memory; the server knows only which of
+    their answers it accepted.
+    """
 
     def __init__(
         self,
@@ -28,7 +32,9 @@ class OverGrid:
         timeout: float | None = None,
         again: Callable[[], Mapping[int, int]] | None = None,
     ) -> None:
-        """nodes: client -> node. again: who is which node now, asked after somebody gave no answer."""
+        """nodes: client -> node. again: who is which node now, asked after somebody gave no
+        answer.
+        """
         self._grid = grid
         self._nodes = dict(nodes)
         self._again = again
@@ -38,28 +44,39 @@ class OverGrid:
         self._asked: dict[int, int] = {}
         self._changed: set[int] = set()
 
-    def exchange(self, broadcasts: Mapping[int, Broadcast]) -> dict[int, Update | Failure] | Stacked:
+    def exchange(
+        self, broadcasts: Mapping[int, Broadcast]
+    ) -> dict[int, Update | Failure] | Stacked:
         if self._lost and self._again is not None:
             self._nodes |= self._again()
         messages = []
         for client, broadcast in broadcasts.items():
             content = from_broadcast(broadcast, client, self._accepted.get(client, NEVER))
-            message = Message(content, dst_node_id=self._nodes[client], message_type=MessageType.TRAIN)
+            message = Message(
+                content, dst_node_id=self._nodes[client], message_type=MessageType.TRAIN
+            )
             messages.append(message)
             self._asked[client] = broadcast.round
         by_node = {node: client for client, node in self._nodes.items()}
         replies = list(self._grid.send_and_receive(messages, timeout=self._timeout))
-        sent = {message.metadata.message_id: by_node[message.metadata.dst_node_id] for message in messages}  # ids come with sending
+        # ids come with sending
+        sent = {
+            message.metadata.message_id: by_node[message.metadata.dst_node_id]
+            for message in messages
+        }
         answers: dict[int, Update | Failure] = {}
         for reply in replies:
-            # An error may come from the SuperLink in a dead node's place: what it answers says whose turn it was.
+            # An error may come from the SuperLink in a dead node's place: what it answers says
+            # whose turn it was.
             known = sent.get(reply.metadata.reply_to_message_id)
             client = by_node.get(reply.metadata.src_node_id, NEVER) if known is None else known
             if client in broadcasts:
                 answers[client] = _read(reply)
         for client in broadcasts:
             if client not in answers:
-                answers[client] = Failure(f"no answer within {self._timeout:g} seconds" if self._timeout else "no answer")
+                answers[client] = Failure(
+                    f"no answer within {self._timeout:g} seconds" if self._timeout else "no answer"
+                )
         self._lost = any(isinstance(answer, Failure) for answer in answers.values())
         return dict(sorted(answers.items()))
 
@@ -80,7 +97,9 @@ class OverGrid:
         return {client: self._fate(client) for client in sorted(self._accepted)}
 
     def restore(self, states: Mapping[int, Groups]) -> None:
-        self._accepted = {client: int(groups[_GROUP]["accepted"]) for client, groups in states.items()}
+        self._accepted = {
+            client: int(groups[_GROUP]["accepted"]) for client, groups in states.items()
+        }
 
     def _fate(self, client: int) -> Groups:
         return {_GROUP: {"accepted": torch.tensor(self._accepted[client])}}

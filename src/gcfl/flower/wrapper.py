@@ -3,9 +3,10 @@
     strategy = GCFL(FedAvg(...), model=Net, validation=(x, y), every=10, budget=0.1)
     strategy.start(grid=grid, ...)                           # as before
 
-Whom to ask and how to aggregate stays with the strategy inside. Messages for training get the round and the settings; those
-to nodes that are due also get the label-wise gradient of the clean set, C·(d + 1) numbers. A node is due when its last
-selection that the server heard of is `every` or more rounds old: so are late joiners, and nodes whose answer was lost.
+Whom to ask and how to aggregate stays with the strategy inside. Messages for training get the round
+and the settings; those to nodes that are due also get the label-wise gradient of the clean set,
+C·(d + 1) numbers. A node is due when its last selection that the server heard of is `every` or more
+rounds old: so are late joiners, and nodes whose answer was lost.
 """
 
 from __future__ import annotations
@@ -39,12 +40,14 @@ log = logging.getLogger("flwr.gcfl")  # shown where Flower shows its own
 class GCFL(Strategy):  # type: ignore[misc, unused-ignore]
     """A strategy with gradient coresets around it; clients need `gcfl_mod` and `coreset`.
 
-    strategy: whatever does the federated learning now, Flower's privacy wrappers included. model: the network, or a function
-    that makes it, whose weights travel in the strategy's arrays; it must end in a Linear layer. validation: clean samples as the
-    model eats them: (x, y), a Dataset or a DataLoader; they never leave the server. every: K, rounds between two selections of a
-    node. budget: share of a client's samples in its coreset. score: which sample is next, "correlation", "distance" or "nearest".
-    ridge: λ. split: of the budget over classes. allow_single: accept a class with a single clean sample, which its gradient
-    reveals. seed: of what is drawn at random. read: batch -> (x, y), for batches of another kind.
+    strategy: whatever does the federated learning now, Flower's privacy wrappers included. model:
+    the network, or a function that makes it, whose weights travel in the strategy's arrays; it must
+    end in a Linear layer. validation: clean samples as the model eats them: (x, y), a Dataset or a
+    DataLoader; they never leave the server. every: K, rounds between two selections of a node.
+    budget: share of a client's samples in its coreset. score: which sample is next, "correlation",
+    "distance" or "nearest". ridge: λ. split: of the budget over classes. allow_single: accept a
+    class with a single clean sample, which its gradient reveals. seed: of what is drawn at random.
+    read: batch -> (x, y), for batches of another kind.
     """
 
     def __init__(
@@ -63,34 +66,67 @@ class GCFL(Strategy):  # type: ignore[misc, unused-ignore]
         read: Read | None = None,
     ) -> None:
         if not isinstance(strategy, Strategy):
-            raise ConfigError(f"strategy must be one of flwr.serverapp.strategy, as FedAvg() is, got {type(strategy).__name__}")
+            raise ConfigError(
+                "strategy must be one of flwr.serverapp.strategy, as FedAvg() is, got "
+                f"{type(strategy).__name__}"
+            )
         self.strategy = strategy
-        options = {"every": every, "budget": budget, "score": score, "ridge": ridge, "split": split, "allow_single": allow_single}
-        chosen = config.build({"method": "gcfl", "seed": seed, "coreset": options})[0].assembled().select
+        options = {
+            "every": every,
+            "budget": budget,
+            "score": score,
+            "ridge": ridge,
+            "split": split,
+            "allow_single": allow_single,
+        }
+        chosen = (
+            config.build({"method": "gcfl", "seed": seed, "coreset": options})[0].assembled().select
+        )
         if not isinstance(chosen, GradientMatching):
             raise ConfigError("the method gcfl was replaced by another selector")
         self._selector, self._seed = chosen, seed
         self._validation = shard_of(validation, read)
         self._network = _network(model, self._validation)
         self._selector.check(self._validation, tuple(range(self._network.classes)))
-        self._selected: dict[int, int] = {}  # node -> the round of its last selection that we heard of
-        self._asked: list[Any] = []  # of the messages of this round: their metadata, which get an id when they are sent
+        # node -> the round of its last selection that we heard of
+        self._selected: dict[int, int] = {}
+        # of the messages of this round: their metadata, which get an id when they are sent
+        self._asked: list[Any] = []
         self._warned: set[tuple[str, int]] = set()
         if type(strategy).start is not Strategy.start:
-            log.warning("%s has a start() of its own, which is not used inside GCFL", type(strategy).__name__)
+            log.warning(
+                "%s has a start() of its own, which is not used inside GCFL",
+                type(strategy).__name__,
+            )
 
     def summary(self) -> None:
         options = self._selector
-        log.info("\t├──> GCFL: a coreset of %g%% every %d rounds, score %s", 100 * options.budget, options.every, options.score)
+        log.info(
+            "\t├──> GCFL: a coreset of %g%% every %d rounds, score %s",
+            100 * options.budget,
+            options.every,
+            options.score,
+        )
         self.strategy.summary()
 
-    def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
-        """The messages of the strategy inside, each with a copy of its records to which ours are added."""
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """The messages of the strategy inside, each with a copy of its records to which ours are
+        added.
+        """
         messages = list(self.strategy.configure_train(server_round, arrays, config, grid))
         self._asked = [message.metadata for message in messages]
-        due = [message for message in messages if self._due(message.metadata.dst_node_id, server_round)]
+        due = [
+            message for message in messages if self._due(message.metadata.dst_node_id, server_round)
+        ]
         options = self._selector
-        settings = {"budget": options.budget, "score": options.score, "ridge": options.ridge, "split": options.split}
+        settings = {
+            "budget": options.budget,
+            "score": options.score,
+            "ridge": options.ridge,
+            "split": options.split,
+        }
         facts = ConfigRecord({"round": server_round, "seed": self._seed, **settings})
         for message in messages:
             message.content = RecordDict({**message.content, FACTS: facts})
@@ -100,7 +136,9 @@ class GCFL(Strategy):  # type: ignore[misc, unused-ignore]
                 message.content[TARGET] = target
         return messages
 
-    def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> tuple[ArrayRecord | None, MetricRecord | None]:
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Note who selected, take our records out, and leave the rest to the strategy inside."""
         received = list(replies)
         failures = self._failures(received)
@@ -111,47 +149,74 @@ class GCFL(Strategy):  # type: ignore[misc, unused-ignore]
             node, reason = next(iter(failures.items()))
             hint = " (gcfl_mod must be the first of the mods)" if "Record" in reason else ""
             raise RunError(
-                f"round {server_round}: none of {len(self._asked)} nodes gave a valid answer; node {node}: {reason}{hint}"
+                f"round {server_round}: none of {len(self._asked)} nodes gave a valid answer; node "
+                f"{node}: {reason}{hint}"
             )
         for reply in valid:
             self._note(server_round, reply)
         arrays, metrics = self.strategy.aggregate_train(server_round, received)
         if valid and arrays is None:
-            log.warning("round %d: %s aggregated nothing", server_round, type(self.strategy).__name__)
+            log.warning(
+                "round %d: %s aggregated nothing", server_round, type(self.strategy).__name__
+            )
         return arrays, metrics
 
-    def configure_evaluate(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
         return self.strategy.configure_evaluate(server_round, arrays, config, grid)
 
-    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
         return self.strategy.aggregate_evaluate(server_round, replies)
 
     def _due(self, node: int, server_round: int) -> bool:
         last = self._selected.get(node, NEVER)
-        return last == NEVER or not 0 <= server_round - last < self._selector.every  # rounds begin again with a second start()
+        # rounds begin again with a second start()
+        return last == NEVER or not 0 <= server_round - last < self._selector.every
 
     def _target(self, server_round: int, arrays: ArrayRecord) -> Tensor:
-        """(C, d + 1), or (C, d) without bias: row c is the mean gradient of the clean samples of class c."""
+        """(C, d + 1), or (C, d) without bias: row c is the mean gradient of the clean samples of
+        class c.
+        """
         _load(self._network, arrays)
         setting = Setting(self._network, self._seed, server_round, TrainOptions())
         view = ServerView(setting, server_round, self._network.tree(), self._validation, ())
         target = self._selector.target(view)["target"].float()
         if not bool(torch.isfinite(target).all()):
-            raise RunError(f"round {server_round}: the clean set's gradient has NaN or infinite values: the model has diverged")
+            raise RunError(
+                f"round {server_round}: the clean set's gradient has NaN or infinite values: the "
+                "model has diverged"
+            )
         return target
 
     def _note(self, server_round: int, reply: Message) -> None:
         node, content = reply.metadata.src_node_id, reply.content
         if FACTS not in content.config_records:
-            self._warn("mod", node, "node %d answers without gcfl_mod: put it first in its mods, @app.train(mods=[gcfl_mod])")
+            self._warn(
+                "mod",
+                node,
+                "node %d answers without gcfl_mod: put it first in its mods, "
+                "@app.train(mods=[gcfl_mod])",
+            )
             return
         selected = content.config_records[FACTS].get(SELECTED)
-        reply.content = RecordDict({name: record for name, record in content.items() if name != FACTS})
+        reply.content = RecordDict(
+            {name: record for name, record in content.items() if name != FACTS}
+        )
         if not isinstance(selected, int):
-            self._warn("call", node, "node %d trains on all its data: its train function does not call gcfl.flower.coreset(...)")
+            self._warn(
+                "call",
+                node,
+                "node %d trains on all its data: its train function does not call "
+                "gcfl.flower.coreset(...)",
+            )
             return
         if selected == NEVER:
-            log.warning("round %d: node %d had no coreset and trained on a random one", server_round, node)
+            log.warning(
+                "round %d: node %d had no coreset and trained on a random one", server_round, node
+            )
         self._selected[node] = min(selected, server_round)
 
     def _warn(self, what: str, node: int, sentence: str) -> None:
@@ -160,7 +225,9 @@ class GCFL(Strategy):  # type: ignore[misc, unused-ignore]
             log.warning(sentence, node)
 
     def _failures(self, replies: list[Message]) -> dict[int, str]:
-        """node -> why it gave no update. An error may come from the SuperLink in a dead node's place: its id says whose."""
+        """node -> why it gave no update. An error may come from the SuperLink in a dead node's
+        place: its id says whose.
+        """
         nodes = {metadata.message_id: metadata.dst_node_id for metadata in self._asked}
         failed, heard = {}, set()
         for reply in replies:
@@ -168,7 +235,11 @@ class GCFL(Strategy):  # type: ignore[misc, unused-ignore]
             heard.add(node)
             if reply.has_error():
                 failed[node] = reply.error.reason or f"error {reply.error.code}"
-        silent = {metadata.dst_node_id: "no answer" for metadata in self._asked if metadata.dst_node_id not in heard}
+        silent = {
+            metadata.dst_node_id: "no answer"
+            for metadata in self._asked
+            if metadata.dst_node_id not in heard
+        }
         return {**failed, **silent}
 
 
@@ -177,7 +248,10 @@ def _network(model: nn.Module | Callable[[], nn.Module], validation: Shard) -> N
     with rng.isolated(0, "model"):  # making a module draws its first weights
         module = copy.deepcopy(model) if isinstance(model, nn.Module) else model()
     if not isinstance(module, nn.Module):
-        raise ConfigError(f"model must be a torch module or a function that makes one, got {type(module).__name__}")
+        raise ConfigError(
+            "model must be a torch module or a function that makes one, got "
+            f"{type(module).__name__}"
+        )
     device = next((str(part.device) for part in module.parameters()), "cpu")
     network = Network(module, validation.x, None, device=device, as_given=True)
     check_labels(validation.y, network.classes, "the clean set's")
@@ -185,7 +259,9 @@ def _network(model: nn.Module | Callable[[], nn.Module], validation: Shard) -> N
 
 
 def _load(network: Network, arrays: ArrayRecord) -> None:
-    """The strategy's arrays into the network: by name, or in order where they have only numbers for names."""
+    """The strategy's arrays into the network: by name, or in order where they have only numbers for
+    names.
+    """
     state = network.module.state_dict()
     given = {name: torch.from_numpy(array.numpy().copy()) for name, array in arrays.items()}
     if not given.keys() & state.keys() and len(given) == len(state):
@@ -193,7 +269,14 @@ def _load(network: Network, arrays: ArrayRecord) -> None:
     wrong = [name for name in given if name not in state] + [
         name for name in network.trained if name not in given and name in state
     ]
-    wrong += [name for name, tensor in given.items() if name in state and tensor.shape != state[name].shape]
+    wrong += [
+        name
+        for name, tensor in given.items()
+        if name in state and tensor.shape != state[name].shape
+    ]
     if wrong:
-        raise ConfigError(f"the model given to GCFL is not the one that the strategy trains: they differ in {wrong[0]!r}")
+        raise ConfigError(
+            "the model given to GCFL is not the one that the strategy trains: they differ in "
+            f"{wrong[0]!r}"
+        )
     network.module.load_state_dict(given, strict=False)

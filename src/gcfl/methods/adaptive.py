@@ -1,10 +1,11 @@
-"""Server optimisers: the mean update Δ is taken as a gradient, and the server takes a step of its own along it.
+"""Server optimisers: the mean update Δ is taken as a gradient, and the server takes a step of its
+own along it.
 
     FedAvgM   v ← β v + Δ                                    θ ← θ + η_g v
     FedAdam   m ← β₁ m + (1 - β₁) Δ,  v ← β₂ v + (1 - β₂) Δ²    θ ← θ + η_g m / (√v + τ)
 
-v starts at τ², and there is no bias correction, as in "Adaptive Federated Optimization". Statistics of normalisation
-layers are averaged as always.
+v starts at τ², and there is no bias correction, as in "Adaptive Federated Optimization". Statistics
+of normalisation layers are averaged as always.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ class Adaptive(Average):
         mean = replies.mean(self.weighting == "examples")
         after = dict(state)
         for name in view.setting.network.trained:
-            changed, mean[name] = self.advance(state, name, mean[name].to(state[f"speed.{name}"].device))
+            changed, mean[name] = self.advance(
+                state, name, mean[name].to(state[f"speed.{name}"].device)
+            )
             after |= changed
         return after, step(view, mean, self.rate)
 
@@ -51,7 +54,11 @@ class ServerMomentum(Adaptive):
     """fedavgm: β"""
 
     def server_init(self, model: Tree) -> Tree:
-        return {f"speed.{name}": torch.zeros_like(tensor) for name, tensor in model.items() if tensor.is_floating_point()}
+        return {
+            f"speed.{name}": torch.zeros_like(tensor)
+            for name, tensor in model.items()
+            if tensor.is_floating_point()
+        }
 
     def advance(self, state: Tree, name: str, delta: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         speed = self.momentum * state[f"speed.{name}"] + delta
@@ -76,9 +83,14 @@ class ServerAdam(Adaptive):
     def server_init(self, model: Tree) -> Tree:
         floating = {name: tensor for name, tensor in model.items() if tensor.is_floating_point()}
         still = {f"speed.{name}": torch.zeros_like(tensor) for name, tensor in floating.items()}
-        return still | {f"square.{name}": torch.full_like(tensor, self.tau**2) for name, tensor in floating.items()}
+        return still | {
+            f"square.{name}": torch.full_like(tensor, self.tau**2)
+            for name, tensor in floating.items()
+        }
 
     def advance(self, state: Tree, name: str, delta: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         speed = self.beta1 * state[f"speed.{name}"] + (1 - self.beta1) * delta
         square = self.beta2 * state[f"square.{name}"] + (1 - self.beta2) * delta**2
-        return {f"speed.{name}": speed, f"square.{name}": square}, speed / (square.sqrt() + self.tau)
+        return {f"speed.{name}": speed, f"square.{name}": square}, speed / (
+            square.sqrt() + self.tau
+        )

@@ -1,7 +1,9 @@
-"""Local only: every client trains a model of its own on its own samples, and nobody shares anything.
+"""Local only: every client trains a model of its own on its own samples, and nobody shares
+anything.
 
-The round's score is the mean of the scores of its clients' models on the test set; what the run leaves in the end is the
-mean of the last round's models. Every client starts from the initial model, whenever it comes.
+The round's score is the mean of the scores of its clients' models on the test set; what the run
+leaves in the end is the mean of the last round's models. Every client starts from the initial
+model, whenever it comes.
 """
 
 from __future__ import annotations
@@ -43,9 +45,15 @@ class Separate(ServerRule):
     shares: ClassVar[bool] = False
 
     def check(self, validation: Shard, classes: tuple[str | int, ...]) -> None:
-        idle = [name for name in ("rate", "fine_tune", "takes_part", "hold_out") if getattr(self, name) != _DEFAULTS[name]]
+        idle = [
+            name
+            for name in ("rate", "fine_tune", "takes_part", "hold_out")
+            if getattr(self, name) != _DEFAULTS[name]
+        ]
         if idle:
-            raise ConfigError(f"server.{idle[0]} has no effect with local-only: the clients' models never meet")
+            raise ConfigError(
+                f"server.{idle[0]} has no effect with local-only: the clients' models never meet"
+            )
 
     def merge(self, state: Tree, view: ServerView, replies: Replies) -> tuple[Tree, Tree]:
         last = view.round == view.setting.rounds - 1

@@ -23,7 +23,9 @@ class Average(ServerRule):
 
 
 def step(view: ServerView, delta: Tree, rate: float) -> Tree:
-    """model + rate · delta for weights, model + delta for statistics; whole numbers are rounded, what has no delta stays."""
+    """model + rate · delta for weights, model + delta for statistics; whole numbers are rounded,
+    what has no delta stays.
+    """
     weights = set(view.setting.network.trained)
     moved = dict(view.model)
     for name, change in delta.items():

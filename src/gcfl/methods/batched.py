@@ -1,4 +1,6 @@
-"""The trainer for many clients at once: what `training.train` does for one, with the clients as every tensor's first dimension."""
+"""The trainer for many clients at once: what `training.train` does for one, with the clients as
+every tensor's first dimension.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from gcfl.types import FloatArray, IntArray, Tree
 
 @dataclass(frozen=True)
 class Stack:
-    """m clients after training: local models, what they tell and remember (m, ...), and what it took."""
+    """m clients after training: local models, what they tell and remember (m, ...), and what it
+    took.
+    """
 
     clients: IntArray
     local: Tree
@@ -46,22 +50,30 @@ def train_stack(
     remembered: Tree,
     lr: float,
 ) -> Stack:
-    """Local training of m clients. x, y: their samples one after the other, sizes (m,) how many each has.
+    """Local training of m clients. x, y: their samples one after the other, sizes (m,) how many
+    each has.
 
-    told: what the server added, and whether it differs from client to client; remembered: stacked, or empty.
+    told: what the server added, and whether it differs from client to client; remembered: stacked,
+    or empty.
     """
     network, options = setting.network, setting.train
     rows, counts, scale = _rows(sizes, weights)
     table, steps = schedule(setting.seed, round, clients, counts, options)
-    order = np.argsort(-steps, kind="stable")  # clients that have finished are at the end, and drop out
+    # clients that have finished are at the end, and drop out
+    order = np.argsort(-steps, kind="stable")
     # Per client, step and place in the batch: the row of x, or -1.
     flat = table.reshape(len(table), -1)
-    places = np.where(flat >= 0, np.take_along_axis(rows, np.maximum(flat, 0), axis=1), -1).reshape(table.shape)
+    places = np.where(flat >= 0, np.take_along_axis(rows, np.maximum(flat, 0), axis=1), -1).reshape(
+        table.shape
+    )
     places, steps = places[order], steps[order]
     model = {name: tensor.detach() for name, tensor in model.items()}
     told_tree, told_apart = told
     remembered = {name: tensor[torch.from_numpy(order)] for name, tensor in remembered.items()}
-    told_tree = {name: tensor[torch.from_numpy(order)] if told_apart else tensor for name, tensor in told_tree.items()}
+    told_tree = {
+        name: tensor[torch.from_numpy(order)] if told_apart else tensor
+        for name, tensor in told_tree.items()
+    }
 
     fixed, apart = _begin(rule, model, told_tree, told_apart, remembered)
     start = rule.start(model, remembered)
@@ -76,7 +88,8 @@ def train_stack(
         active = int((steps > step).sum())
         at = torch.from_numpy(places[:active, step])
         mask = (at >= 0).to(x.dtype)
-        rows_now = torch.where(at >= 0, at, at[:, :1])  # a short batch is filled with a sample of its own, which counts for nothing
+        # a short batch is filled with a sample of its own, which counts for nothing
+        rows_now = torch.where(at >= 0, at, at[:, :1])
         shares = mask / mask.sum(dim=1, keepdim=True)
         if scale is not None:
             shares = shares * scale[rows_now]
@@ -84,22 +97,31 @@ def train_stack(
         held = {name: tensor[:active] for name, tensor in fixed.items()} if apart else fixed
         taken = rows_now.flatten()
         batch_x = x.index_select(0, taken).reshape(*rows_now.shape, *x.shape[1:])
-        slopes, losses = gradient(now, batch_x, y.index_select(0, taken).reshape(rows_now.shape), shares, held)
+        slopes, losses = gradient(
+            now, batch_x, y.index_select(0, taken).reshape(rows_now.shape), shares, held
+        )
         totals[:active] += losses.double()
         if corrects:
-            slopes = torch.vmap(rule.correct, in_dims=(0, 0, 0 if apart else None))(slopes, now, held)
+            slopes = torch.vmap(rule.correct, in_dims=(0, 0, 0 if apart else None))(
+                slopes, now, held
+            )
         if options.clip is not None:
             slopes = _clipped(slopes, options.clip)
         optimiser.step([slopes[name] for name in params], active)
 
     back = torch.from_numpy(np.argsort(order))
-    ended = {name: local[name] if name in local else _spread(tensor, tensor, len(order)) for name, tensor in model.items()}
+    ended = {
+        name: local[name] if name in local else _spread(tensor, tensor, len(order))
+        for name, tensor in model.items()
+    }
     if type(rule).finish is LocalRule.finish:
         tells: Tree = {}
         remembers: Tree = {}
     else:
         done = torch.from_numpy(steps.astype(np.float32))
-        tells, remembers = torch.vmap(rule.finish, in_dims=(0, 0 if apart else None, 0, None))(ended, fixed, done, lr)
+        tells, remembers = torch.vmap(rule.finish, in_dims=(0, 0 if apart else None, 0, None))(
+            ended, fixed, done, lr
+        )
     seen = (table >= 0).sum(axis=(1, 2)).astype(np.float64)
     made = steps[np.argsort(order)].astype(np.float64)
     return Stack(
@@ -118,7 +140,8 @@ def train_stack(
 def schedule(
     seed: int, round: int, clients: IntArray, sizes: IntArray, options: TrainOptions
 ) -> tuple[npt.NDArray[np.int64], IntArray]:
-    """(m, S, batch) which of its samples each client takes in each step, -1 where a batch is short; (m,) how many steps.
+    """(m, S, batch) which of its samples each client takes in each step, -1 where a batch is short;
+    (m,) how many steps.
 
     The same orders as `training.orders` gives, in one draw per pass for all clients.
     """
@@ -141,8 +164,11 @@ def schedule(
     return table, steps
 
 
-def _rows(sizes: IntArray, weights: list[FloatArray] | None) -> tuple[IntArray, IntArray, Tensor | None]:
-    """(m, longest) the rows of x that each client's samples are, (m,) how many count, and every row's weight where used.
+def _rows(
+    sizes: IntArray, weights: list[FloatArray] | None
+) -> tuple[IntArray, IntArray, Tensor | None]:
+    """(m, longest) the rows of x that each client's samples are, (m,) how many count, and every
+    row's weight where used.
 
     Weights are scaled to mean 1 per client, and samples of weight 0 do not count.
     """
@@ -161,7 +187,9 @@ def _rows(sizes: IntArray, weights: list[FloatArray] | None) -> tuple[IntArray, 
     return rows, counts, torch.from_numpy(np.concatenate(scale)).float()
 
 
-def _begin(rule: LocalRule, model: Tree, told: Tree, told_apart: bool, remembered: Tree) -> tuple[Tree, bool]:
+def _begin(
+    rule: LocalRule, model: Tree, told: Tree, told_apart: bool, remembered: Tree
+) -> tuple[Tree, bool]:
     """The rule's constants, and whether they differ from client to client."""
     if not told_apart and not remembered:
         return rule.begin(model, told, remembered), False
@@ -171,14 +199,18 @@ def _begin(rule: LocalRule, model: Tree, told: Tree, told_apart: bool, remembere
 
 def _spread(tensor: Tensor, like: Tensor, clients: int) -> Tensor:
     """One copy for each client, unless there is one already."""
-    return tensor.clone() if tensor.ndim > like.ndim else tensor.expand(clients, *tensor.shape).clone()
+    return (
+        tensor.clone() if tensor.ndim > like.ndim else tensor.expand(clients, *tensor.shape).clone()
+    )
 
 
-def _gradient(setting: Setting, rule: LocalRule, rest: Tree, apart: bool) -> Callable[..., tuple[Tree, Tensor]]:
+def _gradient(
+    setting: Setting, rule: LocalRule, rest: Tree, apart: bool
+) -> Callable[..., tuple[Tree, Tensor]]:
     """(params, x, y, shares, fixed), all stacked, to (gradients, losses without the rule's term).
 
-    Only the network and the rule's term run under vmap. A client's loss depends on its own parameters alone, so the
-    gradient of the sum of all losses is every client's gradient.
+    Only the network and the rule's term run under vmap. A client's loss depends on its own
+    parameters alone, so the gradient of the sum of all losses is every client's gradient.
     """
     network, options = setting.network, setting.train
 
@@ -189,7 +221,9 @@ def _gradient(setting: Setting, rule: LocalRule, rest: Tree, apart: bool) -> Cal
 
     together = torch.vmap(forward, in_dims=(0, 0, 0 if apart else None))
 
-    def gradient(params: Tree, x: Tensor, y: Tensor, shares: Tensor, fixed: Tree) -> tuple[Tree, Tensor]:
+    def gradient(
+        params: Tree, x: Tensor, y: Tensor, shares: Tensor, fixed: Tree
+    ) -> tuple[Tree, Tensor]:
         params = {name: tensor.detach().requires_grad_() for name, tensor in params.items()}
         logits, *terms = together(params, x, fixed)
         losses = sample_losses(logits, y, options) * shares
@@ -204,6 +238,10 @@ def _gradient(setting: Setting, rule: LocalRule, rest: Tree, apart: bool) -> Cal
 
 def _clipped(slopes: Tree, longest: float) -> Tree:
     """Each client's gradient no longer than `longest` in all."""
-    squares = torch.stack([slope.reshape(len(slope), -1).square().sum(dim=1) for slope in slopes.values()]).sum(dim=0)
+    squares = torch.stack(
+        [slope.reshape(len(slope), -1).square().sum(dim=1) for slope in slopes.values()]
+    ).sum(dim=0)
     scale = (longest / squares.sqrt().clamp(min=1e-12)).clamp(max=1.0)
-    return {name: slope * scale.reshape(-1, *(1,) * (slope.ndim - 1)) for name, slope in slopes.items()}
+    return {
+        name: slope * scale.reshape(-1, *(1,) * (slope.ndim - 1)) for name, slope in slopes.items()
+    }

@@ -1,4 +1,5 @@
-"""Methods by name. A name is one or more words joined by '+'; each word fills slots, and the rest stays plain.
+"""Methods by name. A name is one or more words joined by '+'; each word fills slots, and the rest
+stays plain.
 
 fedavg = everything + plain + average        gcfl = gradient matching + plain + average
 scaffold+gcfl, moon+random, skyline+random, fedavgm+gcfl, gcfl+finetune, ...
@@ -64,24 +65,41 @@ WORDS: dict[str, Word] = {
     "gradmatch": Word(GradMatch.summary, select=GradMatch),
     "small-loss": Word(SmallLoss.summary, select=SmallLoss),
     "agreement": Word(Agreement.summary, select=Agreement),
-    "skyline": Word("FedAvg on the clean samples only: needs the truth, simulation only", clean_only=True),
+    "skyline": Word(
+        "FedAvg on the clean samples only: needs the truth, simulation only", clean_only=True
+    ),
     "server-only": Word(ServerOnly.summary, server=ServerOnly),
     "local-only": Word(Alone.summary, local=Alone, server=Separate),
-    "centralised": Word("all clients' samples in one place, as if they could be shared", pooled=True),
-    "finetune": Word("after the last round, train on the server's clean set too", presets={"server": {"fine_tune": "end"}}),
-    "warmstart": Word("before the first round, train on the server's clean set", presets={"server": {"warm_start": 10}}),
+    "centralised": Word(
+        "all clients' samples in one place, as if they could be shared", pooled=True
+    ),
+    "finetune": Word(
+        "after the last round, train on the server's clean set too",
+        presets={"server": {"fine_tune": "end"}},
+    ),
+    "warmstart": Word(
+        "before the first round, train on the server's clean set",
+        presets={"server": {"warm_start": 10}},
+    ),
 }
 
 
 def register(part: type[Part], word: str | None = None) -> None:
     """Make a part of one's own known by its name: from then on it composes with all others."""
     slots = {"select": Selector, "local": LocalRule, "server": ServerRule}
-    slot = next((slot for slot, kind in slots.items() if isinstance(part, type) and issubclass(part, kind)), None)
+    slot = next(
+        (slot for slot, kind in slots.items() if isinstance(part, type) and issubclass(part, kind)),
+        None,
+    )
     if slot is None:
-        raise ConfigError(f"{part!r} is no part of a method: it must be a subclass of Selector, LocalRule or ServerRule")
+        raise ConfigError(
+            f"{part!r} is no part of a method: it must be a subclass of Selector, LocalRule or "
+            "ServerRule"
+        )
     name = word or part.name
     known = WORDS.get(name)
-    same = known is not None and _who(getattr(known, slot)) == _who(part)  # a notebook's cell that is run again
+    # a notebook's cell that is run again
+    same = known is not None and _who(getattr(known, slot)) == _who(part)
     if known is not None and not same:
         raise ConfigError(f"there is a method named {name!r} already")
     if not re.fullmatch(r"[a-z0-9][a-z0-9-]*", name):
@@ -99,7 +117,9 @@ def register_installed() -> None:
         try:
             register(entry.load(), entry.name)
         except Exception as error:  # somebody else's package must not keep ours from working
-            log.warning("the method %s of another package cannot be used: %s", entry.name, one_line(error))
+            log.warning(
+                "the method %s of another package cannot be used: %s", entry.name, one_line(error)
+            )
 
 
 # The section of the configuration that holds each slot's options.
@@ -137,20 +157,26 @@ def parse(name: str) -> Slots:
             if not value:
                 continue
             if slot in filled:
-                raise ConfigError(f"method {name!r} is contradictory: {filled[slot]} and {token} both decide the same thing")
+                raise ConfigError(
+                    f"method {name!r} is contradictory: {filled[slot]} and {token} both decide the "
+                    "same thing"
+                )
             filled[slot] = token
             slots[slot] = value
     found = Slots(**slots, presets=presets)
     if not found.server.uses_clients and len(filled) > 1:
         others = [token for slot, token in filled.items() if slot != "server"]
         raise ConfigError(
-            f"method {name!r} is contradictory: {filled['server']} trains without clients, so {others[0]} has no effect"
+            f"method {name!r} is contradictory: {filled['server']} trains without clients, so "
+            f"{others[0]} has no effect"
         )
     return found
 
 
 def canonical(name: str) -> str:
-    """One name per method: words in the catalogue's order, without `fedavg` where another word says what the method is."""
+    """One name per method: words in the catalogue's order, without `fedavg` where another word says
+    what the method is.
+    """
     words = [word for word in WORDS if word in name.split("+")]
     rest = [word for word in words if word != "fedavg"]
     additions = all(WORDS[word].presets for word in rest)
@@ -160,7 +186,10 @@ def canonical(name: str) -> str:
 def known_options(slot: str) -> set[str]:
     """Every option that any part of this slot has: one file can then serve many methods."""
     defaults = Slots().items()
-    classes = {defaults[slot], *(getattr(word, slot) for word in WORDS.values() if getattr(word, slot))}
+    classes = {
+        defaults[slot],
+        *(getattr(word, slot) for word in WORDS.values() if getattr(word, slot)),
+    }
     return {field for part in classes for field in part.model_fields}
 
 

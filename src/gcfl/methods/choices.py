@@ -28,7 +28,9 @@ class PursuitOptions(Options):
     """How orthogonal matching pursuit goes."""
 
     score: Score = "correlation"
-    """which point is next: correlation (classical), distance (the paper's text), nearest (no residual)"""
+    """which point is next: correlation (classical), distance (the paper's text), nearest (no
+    residual)
+    """
     ridge: NonNegative = 0.5
     """λ, the weight of ‖w‖²"""
     nonnegative: bool = True
@@ -40,4 +42,6 @@ class PursuitOptions(Options):
 
     @property
     def how(self) -> Pursuit:
-        return Pursuit(self.score, self.ridge, self.nonnegative, self.points_per_step, self.tolerance)
+        return Pursuit(
+            self.score, self.ridge, self.nonnegative, self.points_per_step, self.tolerance
+        )

@@ -1,10 +1,12 @@
-"""MOON: a client's features are drawn to those of the global model and away from those of its own previous one.
+"""MOON: a client's features are drawn to those of the global model and away from those of its own
+previous one.
 
-    -log exp(s(z, z_glob) / τ) / (exp(s(z, z_glob) / τ) + exp(s(z, z_prev) / τ)),   s = cosine similarity
+    -log exp(s(z, z_glob) / τ) / (exp(s(z, z_glob) / τ) + exp(s(z, z_prev) / τ)),   s = cosine
+        similarity
 
-times μ, averaged over the batch. z = h(x), the input of the last layer; model.projection inserts MOON's projection head
-before it. A client without a previous model (its first round) has z_prev = z_glob, where the term is constant: nothing
-is added, and nothing is computed.
+times μ, averaged over the batch. z = h(x), the input of the last layer; model.projection inserts
+MOON's projection head before it. A client without a previous model (its first round) has z_prev =
+z_glob, where the term is constant: nothing is added, and nothing is computed.
 """
 
 from __future__ import annotations
@@ -20,14 +22,17 @@ from gcfl.network import Network, Output
 from gcfl.options import NonNegative, Positive
 from gcfl.types import Tree
 
-_SHORTEST = 1e-4  # features no longer than this have hardly a direction, and must not have a huge gradient
+# features no longer than this have hardly a direction, and must not have a huge gradient
+_SHORTEST = 1e-4
 
 
 class Contrastive(LocalRule):
     """A model-contrastive term; the client remembers its last local model."""
 
     name: ClassVar[str] = "contrastive"
-    summary: ClassVar[str] = "MOON: features drawn to the global model's, away from the client's previous ones"
+    summary: ClassVar[str] = (
+        "MOON: features drawn to the global model's, away from the client's previous ones"
+    )
     stateful: ClassVar[bool] = True
 
     mu: NonNegative = 1.0
@@ -48,7 +53,9 @@ class Contrastive(LocalRule):
         if not fixed:
             return None
         with torch.no_grad():
-            common, previous = (network(_named(fixed, prefix), x).features for prefix in ("global.", "previous."))
+            common, previous = (
+                network(_named(fixed, prefix), x).features for prefix in ("global.", "previous.")
+            )
         return self.mu * contrast(output.features, common, previous, self.temperature)
 
     def finish(self, local: Tree, fixed: Tree, steps: Tensor | int, lr: float) -> tuple[Tree, Tree]:
@@ -56,10 +63,18 @@ class Contrastive(LocalRule):
 
 
 def contrast(features: Tensor, common: Tensor, previous: Tensor, temperature: float) -> Tensor:
-    """(n,) the loss of each sample: log(1 + exp((s_prev - s_glob) / τ)), which is the formula above."""
-    near, far = (cosine_similarity(features, other, dim=-1, eps=_SHORTEST) for other in (common, previous))
+    """(n,) the loss of each sample: log(1 + exp((s_prev - s_glob) / τ)), which is the formula
+    above.
+    """
+    near, far = (
+        cosine_similarity(features, other, dim=-1, eps=_SHORTEST) for other in (common, previous)
+    )
     return softplus((far - near) / temperature)
 
 
 def _named(fixed: Tree, prefix: str) -> Tree:
-    return {name.removeprefix(prefix): tensor for name, tensor in fixed.items() if name.startswith(prefix)}
+    return {
+        name.removeprefix(prefix): tensor
+        for name, tensor in fixed.items()
+        if name.startswith(prefix)
+    }

@@ -1,12 +1,15 @@
-"""SCAFFOLD (option II): each client corrects its steps by how its gradients differ from everybody's.
+"""SCAFFOLD (option II): each client corrects its steps by how its gradients differ from
+everybody's.
 
     step      g - c_i + c
     after K   c_i⁺ = c_i - c + (θ_t - θ_i) / (K η)          stays with the client
     told      c_i⁺ - c_i
-    server    c ← c + 1/N Σ (c_i⁺ - c_i)                     so c stays the mean of all N clients' c_i
+    server    c ← c + 1/N Σ (c_i⁺ - c_i)                     so c stays the mean of all N
+        clients' c_i
 
-Plain SGD steps unless somebody asks for momentum: with momentum m a step moves by about η / (1 - m), and c_i would come out
-larger by that factor. An update that the server leaves out changes neither c nor, since it is not committed, c_i.
+Plain SGD steps unless somebody asks for momentum: with momentum m a step moves by about η / (1 -
+m), and c_i would come out larger by that factor. An update that the server leaves out changes
+neither c nor, since it is not committed, c_i.
 """
 
 from __future__ import annotations
@@ -31,7 +34,11 @@ class ControlVariates(LocalRule):
     prefers: ClassVar[Mapping[str, Any]] = {"momentum": 0.0}
 
     def server_init(self, model: Tree) -> Tree:
-        return {name: torch.zeros_like(tensor) for name, tensor in model.items() if tensor.is_floating_point()}
+        return {
+            name: torch.zeros_like(tensor)
+            for name, tensor in model.items()
+            if tensor.is_floating_point()
+        }
 
     def announce(self, state: Tree, view: ServerView) -> Mapping[int, Tree]:
         told = {name: state[name] for name in view.setting.network.trained}
@@ -44,7 +51,10 @@ class ControlVariates(LocalRule):
         return {f"own.{name}": tensor for name, tensor in own.items()} | common | start
 
     def correct(self, gradient: Tree, params: Tree, fixed: Tree) -> Tree:
-        return {name: slope - fixed[f"own.{name}"] + fixed[f"common.{name}"] for name, slope in gradient.items()}
+        return {
+            name: slope - fixed[f"own.{name}"] + fixed[f"common.{name}"]
+            for name, slope in gradient.items()
+        }
 
     def finish(self, local: Tree, fixed: Tree, steps: Tensor | int, lr: float) -> tuple[Tree, Tree]:
         tells, remembers = {}, {}
@@ -60,5 +70,7 @@ class ControlVariates(LocalRule):
     def merge(self, state: Tree, view: ServerView, replies: Replies) -> Tree:
         after = dict(state)
         for name in view.setting.network.trained:
-            after[name] = state[name] + replies.told("local", name).to(state[name].device) / view.population
+            after[name] = (
+                state[name] + replies.told("local", name).to(state[name].device) / view.population
+            )
         return after

@@ -1,4 +1,6 @@
-"""GLISTER, linearised on the broadcast target: samples whose gradient points most along the server's."""
+"""GLISTER, linearised on the broadcast target: samples whose gradient points most along the
+server's.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,14 @@ from gcfl.types import Coreset, Tree
 
 
 class Glister(Targeted):
-    """max over |X| <= b of Σ_{j in X} ⟨g_j, g⟩: the first-order gain of one gradient step on X for the clean set's loss."""
+    """max over |X| <= b of Σ_{j in X} ⟨g_j, g⟩: the first-order gain of one gradient step on X for
+    the clean set's loss.
+    """
 
     name: ClassVar[str] = "glister"
-    summary: ClassVar[str] = "samples whose gradient points most along the server's (GLISTER, one linearised step)"
+    summary: ClassVar[str] = (
+        "samples whose gradient points most along the server's (GLISTER, one linearised step)"
+    )
 
     def pick(self, view: ClientView, target: Tree, budget: int) -> Coreset:
         if self.variant == "whole":

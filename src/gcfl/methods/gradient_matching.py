@@ -20,7 +20,9 @@ class GradientMatching(Targeted, PursuitOptions):
     """min over |X| <= b, w >= 0 of ‖Σ w_j g_j - g‖² + λ‖w‖², per class or whole."""
 
     name: ClassVar[str] = "gcfl"
-    summary: ClassVar[str] = "a coreset whose gradient matches the server's clean set (the paper's method)"
+    summary: ClassVar[str] = (
+        "a coreset whose gradient matches the server's clean set (the paper's method)"
+    )
 
     def pick(self, view: ClientView, target: Tree, budget: int) -> Coreset:
         if self.variant == "whole":

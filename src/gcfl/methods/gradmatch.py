@@ -1,4 +1,6 @@
-"""GradMatch: a coreset whose gradient matches that of the client's own data, wrong labels included. No server help."""
+"""GradMatch: a coreset whose gradient matches that of the client's own data, wrong labels included.
+No server help.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ class GradMatch(Unaided, VariantOptions, PursuitOptions):
     """min over |X| <= b, w >= 0 of ‖Σ w_j g_j - mean_j g_j‖² + λ‖w‖², per class or whole."""
 
     name: ClassVar[str] = "gradmatch"
-    summary: ClassVar[str] = "a coreset whose gradient matches the client's own data (GradMatch, no server help)"
+    summary: ClassVar[str] = (
+        "a coreset whose gradient matches the client's own data (GradMatch, no server help)"
+    )
 
     def pick(self, view: ClientView, target: Tree, budget: int) -> Coreset:
         if self.variant == "whole":

@@ -1,8 +1,11 @@
 """Losses of single samples, from logits (n, C) and labels (n,), p = softmax(logits)_y.
 
-cross-entropy   -log p, with a share s of the label spread over all classes: (1 - s) · (-log p) + s · mean_k (-log p_k)
-gce             (1 - p^q) / q                            between cross-entropy (q → 0) and the mean absolute error (q = 1)
-sce             α (-log p) + β · A (1 - p), A = 4         reverse cross-entropy with log 0 taken as -4
+cross-entropy   -log p, with a share s of the label spread over all classes: (1 - s) · (-log p) + s
+                · mean_k (-log p_k)
+gce             (1 - p^q) / q                            between cross-entropy (q → 0) and the mean
+                absolute error (q = 1)
+sce             α (-log p) + β · A (1 - p), A = 4         reverse cross-entropy with log 0 taken as
+                -4
 """
 
 from __future__ import annotations
@@ -28,7 +31,9 @@ def sample_losses(logits: Tensor, labels: Tensor, options: TrainOptions) -> Tens
     return -options.sce_alpha * log_p + options.sce_beta * _LOG_OF_ZERO * (1 - log_p.exp())
 
 
-def mean_loss(logits: Tensor, labels: Tensor, options: TrainOptions, weights: Tensor | None) -> Tensor:
+def mean_loss(
+    logits: Tensor, labels: Tensor, options: TrainOptions, weights: Tensor | None
+) -> Tensor:
     """The mean over a batch, each sample times its weight."""
     if weights is None and options.loss == "cross-entropy":
         return cross_entropy(logits, labels, label_smoothing=options.smoothing)

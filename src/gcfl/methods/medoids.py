@@ -22,7 +22,9 @@ class Crust(Unaided, SplitOptions):
 
 
 class Craig(Unaided, SplitOptions):
-    """min over |X| <= b of Σ_i min_{j in X} ‖e_i - e_j‖, per class, with residuals e = p - onehot(y)."""
+    """min over |X| <= b of Σ_i min_{j in X} ‖e_i - e_j‖, per class, with residuals e = p -
+    onehot(y).
+    """
 
     name: ClassVar[str] = "craig"
     summary: ClassVar[str] = "medoids of the output residuals per class (CRAIG)"

@@ -1,8 +1,10 @@
-"""What a method is made of: a selector, a local rule and a server rule, each with its server half and its client half.
+"""What a method is made of: a selector, a local rule and a server rule, each with its server half
+and its client half.
 
-A part is a frozen group of options with methods. It keeps nothing: state is passed in and out as trees, so the engine
-can write it, send it and restore it without knowing whose it is. Server halves get a `ServerView`, client halves a
-`ClientView`; there is no way from a view to the truth, and none from a client's view to the server's data.
+A part is a frozen group of options with methods. It keeps nothing: state is passed in and out as
+trees, so the engine can write it, send it and restore it without knowing whose it is. Server halves
+get a `ServerView`, client halves a `ClientView`; there is no way from a view to the truth, and none
+from a client's view to the server's data.
 """
 
 from __future__ import annotations
@@ -48,8 +50,12 @@ class TrainOptions(Options):
     schedule: Literal["cosine", "constant"] = "cosine"
     """learning rate over the rounds"""
     loss: Literal["cross-entropy", "gce", "sce"] = "cross-entropy"
-    """loss of a sample; gce and sce (generalised and symmetric cross-entropy) bear with wrong labels"""
-    smoothing: Annotated[float, AfterValidator(within(0, 1, high_open=True)), AfterValidator(_with_cross_entropy)] = 0.0
+    """loss of a sample; gce and sce (generalised and symmetric cross-entropy) bear with wrong
+    labels
+    """
+    smoothing: Annotated[
+        float, AfterValidator(within(0, 1, high_open=True)), AfterValidator(_with_cross_entropy)
+    ] = 0.0
     """cross-entropy: share of each label that is spread over all classes"""
     gce_q: PositiveShare = 0.7
     """gce: (1 - p^q) / q; near 0 it is cross-entropy, 1 the mean absolute error"""
@@ -88,7 +94,9 @@ def pool_of(outputs: Output, shard: Shard, bias: bool) -> Pool:
 
 @dataclass(frozen=True)
 class ServerView:
-    """What a server half may see. `validation` is D_S: it never leaves the server. `population` is N, `clients` the cohort."""
+    """What a server half may see. `validation` is D_S: it never leaves the server. `population` is
+    N, `clients` the cohort.
+    """
 
     setting: Setting
     round: int
@@ -123,7 +131,9 @@ class ClientView:
 
     @cached_property
     def outputs(self) -> Output:
-        """Features and logits of all its samples under the model it was sent: one pass, no autograd, counted."""
+        """Features and logits of all its samples under the model it was sent: one pass, no
+        autograd, counted.
+        """
         self.meter.forward += len(self.shard)
         return self.setting.network.outputs(self.model, self.shard.x)
 
@@ -143,7 +153,9 @@ class Selection:
 
 
 class Part(Options):
-    """One idea. `name` is how the catalogue and the configuration call it, `summary` its line in `gcfl list methods`."""
+    """One idea. `name` is how the catalogue and the configuration call it, `summary` its line in
+    `gcfl list methods`.
+    """
 
     name: ClassVar[str]
     summary: ClassVar[str]
@@ -156,7 +168,9 @@ class Part(Options):
         return {}
 
     def announce(self, state: Tree, view: ServerView) -> Mapping[int, Tree]:
-        """What the server adds to the message of each client; a client that is missing gets nothing."""
+        """What the server adds to the message of each client; a client that is missing gets
+        nothing.
+        """
         return {}
 
 
@@ -169,10 +183,14 @@ class Selector(Part):
 
     @abstractmethod
     def select(self, view: ClientView, told: Tree | None, remembered: Tree) -> Selection:
-        """Client half. `told` is what `announce` gave this client (None: nothing), `remembered` what it kept last time."""
+        """Client half. `told` is what `announce` gave this client (None: nothing), `remembered`
+        what it kept last time.
+        """
 
     def kept(self, remembered: Tree, held: int) -> Selection | None:
-        """The choice of a client that is told nothing and holds `held` samples, where it follows from its memory alone."""
+        """The choice of a client that is told nothing and holds `held` samples, where it follows
+        from its memory alone.
+        """
         return None
 
     def merge(self, state: Tree, view: ServerView, replies: Replies) -> Tree:
@@ -183,8 +201,8 @@ class Selector(Part):
 class LocalRule(Part):
     """How a client trains: a loss term plus a gradient correction, over a functional model call.
 
-    All but `merge` are pure functions of tensors, without branches on values, so that one trainer serves all rules, for one
-    client or, under torch.func.vmap, for many at once.
+    All but `merge` are pure functions of tensors, without branches on values, so that one trainer
+    serves all rules, for one client or, under torch.func.vmap, for many at once.
     """
 
     stateful: ClassVar[bool] = False  # remembers something from round to round
@@ -196,7 +214,9 @@ class LocalRule(Part):
         return model
 
     def begin(self, model: Tree, told: Tree, remembered: Tree) -> Tree:
-        """Constants of this client's training, handed to `loss`, `correct` and `finish` as `fixed`."""
+        """Constants of this client's training, handed to `loss`, `correct` and `finish` as
+        `fixed`.
+        """
         return {}
 
     def forwards(self, fixed: Tree) -> int:
@@ -234,13 +254,19 @@ class ServerRule(Part):
     fine_tune_epochs: Count = 1
     """epochs of fine-tuning"""
     fine_tune_lr: Positive | None = None
-    """learning rate of fine-tuning; unset: that of the round (each), or a tenth of train.lr (end)"""
+    """learning rate of fine-tuning; unset: that of the round (each), or a tenth of train.lr
+    (end)
+    """
     takes_part: bool = False
     """the server trains on its clean set as one more client"""
     hold_out: Annotated[float, AfterValidator(within(0, 1, high_open=True))] = 0.0
-    """share of the server's clean set that nothing trains on or selects by, for keep and patience"""
+    """share of the server's clean set that nothing trains on or selects by, for keep and
+    patience
+    """
     keep: Literal["last", "best"] = "last"
-    """the final model: of the last round, or of the round with the lowest loss on what is held out"""
+    """the final model: of the last round, or of the round with the lowest loss on what is
+    held out
+    """
     patience: Count | None = None
     """stop after so many rounds without a lower loss on what is held out"""
 
@@ -257,7 +283,8 @@ class ServerRule(Part):
 class Method:
     """A selector, a local rule and a server rule.
 
-    `clean_only` asks the experiment, which knows the truth, for clean samples; `pooled` for one client that holds all.
+    `clean_only` asks the experiment, which knows the truth, for clean samples; `pooled` for one
+    client that holds all.
     """
 
     name: str

@@ -19,7 +19,9 @@ class Proximal(LocalRule):
     summary: ClassVar[str] = "FedProx: local steps pulled towards the global model"
 
     mu: NonNegative = 0.01
-    """fedprox: strength of the pull towards the global model; moon: weight of the contrastive term (moon: 1)"""
+    """fedprox: strength of the pull towards the global model; moon: weight of the contrastive term
+    (moon: 1)
+    """
 
     def begin(self, model: Tree, told: Tree, remembered: Tree) -> Tree:
         return model
@@ -27,4 +29,7 @@ class Proximal(LocalRule):
     def correct(self, gradient: Tree, params: Tree, fixed: Tree) -> Tree:
         if self.mu == 0:
             return gradient
-        return {name: slope + self.mu * (params[name].detach() - fixed[name]) for name, slope in gradient.items()}
+        return {
+            name: slope + self.mu * (params[name].detach() - fixed[name])
+            for name, slope in gradient.items()
+        }

@@ -1,4 +1,6 @@
-"""The clients' answers of one round, one by one or stacked: rules ask for sums and columns, and need not know which."""
+"""The clients' answers of one round, one by one or stacked: rules ask for sums and columns, and
+need not know which.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ class Replies(Mapping[int, Update]):
         return torch.stack([update.payload[part][name] for update in self.values()])
 
     def mean(self, by_examples: bool) -> Tree:
-        """The weighted mean of the deltas, summed in the order of the clients; whole numbers are averaged in float64."""
+        """The weighted mean of the deltas, summed in the order of the clients; whole numbers are
+        averaged in float64.
+        """
         return mean_delta(list(self.values()), by_examples)
 
     def told(self, part: str, name: str) -> Tensor:
@@ -62,19 +66,27 @@ class Replies(Mapping[int, Update]):
 
 
 def mean_delta(updates: list[Update], by_examples: bool) -> Tree:
-    """The weighted mean of the deltas, summed in the order given; whole numbers are averaged in float64."""
+    """The weighted mean of the deltas, summed in the order given; whole numbers are averaged in
+    float64.
+    """
     shares = [float(update.examples) if by_examples else 1.0 for update in updates]
     total = sum(shares)
     mean: Tree = {}
     for update, share in zip(updates, shares, strict=True):
         for name, delta in update.delta.items():
             part = delta if delta.is_floating_point() else delta.double()
-            mean[name] = mean[name].add_(part, alpha=share / total) if name in mean else part * (share / total)
+            mean[name] = (
+                mean[name].add_(part, alpha=share / total)
+                if name in mean
+                else part * (share / total)
+            )
     return mean
 
 
 class Stacked(Replies):
-    """Answers of many clients trained at once: each tensor with the clients as its first dimension."""
+    """Answers of many clients trained at once: each tensor with the clients as its first
+    dimension.
+    """
 
     def __init__(
         self,
@@ -95,7 +107,10 @@ class Stacked(Replies):
         place = self._place[client]
         return Update(
             {name: tensor[place] for name, tensor in self.delta.items()},
-            {part: {name: tensor[place] for name, tensor in tree.items()} for part, tree in self.payload.items()},
+            {
+                part: {name: tensor[place] for name, tensor in tree.items()}
+                for part, tree in self.payload.items()
+            },
             int(self._examples[place]),
             {name: float(values[place]) for name, values in self.metrics.items()},
         )
@@ -124,7 +139,9 @@ class Stacked(Replies):
         shares = self._examples if by_examples else np.ones(len(self))
         weights = torch.from_numpy(shares / shares.sum())
         return {
-            name: torch.tensordot(weights.to(_float_of(tensor)), tensor.to(_float_of(tensor)), dims=1)
+            name: torch.tensordot(
+                weights.to(_float_of(tensor)), tensor.to(_float_of(tensor)), dims=1
+            )
             for name, tensor in self.delta.items()
         }
 
@@ -137,7 +154,10 @@ class Stacked(Replies):
         return Stacked(
             self._clients[keep],
             {name: tensor[rows] for name, tensor in self.delta.items()},
-            {part: {name: tensor[rows] for name, tensor in tree.items()} for part, tree in self.payload.items()},
+            {
+                part: {name: tensor[rows] for name, tensor in tree.items()}
+                for part, tree in self.payload.items()
+            },
             self._examples[keep],
             {name: values[keep] for name, values in self.metrics.items()},
         )

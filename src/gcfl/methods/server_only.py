@@ -1,4 +1,6 @@
-"""Server-only: train on the server's clean set alone. The first thing that a user with such a set would try."""
+"""Server-only: train on the server's clean set alone. The first thing that a user with such a set
+would try.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,14 @@ class ServerOnly(ServerRule):
 
     def check(self, validation: Shard, classes: tuple[str | int, ...]) -> None:
         if self.takes_part:
-            raise ConfigError("server.takes_part has no effect with server-only: nobody else takes part")
+            raise ConfigError(
+                "server.takes_part has no effect with server-only: nobody else takes part"
+            )
 
     def merge(self, state: Tree, view: ServerView, replies: Replies) -> tuple[Tree, Tree]:
         local = on_own(view, view.model, this_round(view)).model
-        return state, step(view, {name: local[name] - view.model[name] for name in view.setting.network.sent}, self.rate)
+        return state, step(
+            view,
+            {name: local[name] - view.model[name] for name in view.setting.network.sent},
+            self.rate,
+        )

@@ -54,13 +54,17 @@ def clipped(gradients: list[Tensor], longest: float) -> list[Tensor]:
     return [gradient * scale for gradient in gradients]
 
 
-def train(view: ClientView, coreset: Coreset, rule: LocalRule, fixed: Tree, weighted: bool, lr: float) -> Trained:
+def train(
+    view: ClientView, coreset: Coreset, rule: LocalRule, fixed: Tree, weighted: bool, lr: float
+) -> Trained:
     """Local training from the view's model.
 
-    Per step: loss = mean of w_j (l_j + rule.loss_j) over the batch -> gradient -> rule.correct -> clipping -> SGD.
+    Per step: loss = mean of w_j (l_j + rule.loss_j) over the batch -> gradient -> rule.correct ->
+    clipping -> SGD.
 
-    A pass cuts its shuffled samples into batches, of which the last may be smaller. Weights, where used, are scaled to
-    mean 1 over the coreset, so that they do not change the learning rate; points of weight 0 are dropped.
+    A pass cuts its shuffled samples into batches, of which the last may be smaller. Weights, where
+    used, are scaled to mean 1 over the coreset, so that they do not change the learning rate;
+    points of weight 0 are dropped.
     """
     setting = view.setting
     network, options = setting.network, setting.train
@@ -86,9 +90,14 @@ def train(view: ClientView, coreset: Coreset, rule: LocalRule, fixed: Tree, weig
             pass_weights = None if weights is None else weights[shuffled]
             for place in range(0, len(order), options.batch):
                 batch = slice(place, place + options.batch)
-                batch_x, batch_weights = pass_x[batch], None if pass_weights is None else pass_weights[batch]
+                batch_x, batch_weights = (
+                    pass_x[batch],
+                    None if pass_weights is None else pass_weights[batch],
+                )
                 if options.augment != "none":
-                    batch_x = augmented(batch_x, shifts, len(losses), options.augment == "flip+crop")
+                    batch_x = augmented(
+                        batch_x, shifts, len(losses), options.augment == "flip+crop"
+                    )
                 output = network(local, batch_x, training=True)
                 loss = mean_loss(output.logits, pass_y[batch], options, batch_weights)
                 losses.append(loss.detach())
@@ -103,6 +112,10 @@ def train(view: ClientView, coreset: Coreset, rule: LocalRule, fixed: Tree, weig
     view.meter.forward += seen * rule.forwards(fixed)
     view.meter.backward += seen
     view.meter.steps += len(losses)
-    # What an update does not carry (statistics that are kept as they were) does not change at the client either.
-    trained = {name: tensor.detach() if name in network.sent else view.model[name] for name, tensor in local.items()}
+    # What an update does not carry (statistics that are kept as they were) does not change at the
+    # client either.
+    trained = {
+        name: tensor.detach() if name in network.sent else view.model[name]
+        for name, tensor in local.items()
+    }
     return Trained(trained, len(indices), len(losses), float(torch.stack(losses).mean()))

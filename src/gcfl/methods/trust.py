@@ -23,10 +23,14 @@ class SmallLoss(Unaided, SplitOptions):
 
 
 class Agreement(Unaided):
-    """b samples at random among those with argmax_c p_j(c) = y_j; where they are too few, the most probable labels join."""
+    """b samples at random among those with argmax_c p_j(c) = y_j; where they are too few, the most
+    probable labels join.
+    """
 
     name: ClassVar[str] = "agreement"
     summary: ClassVar[str] = "random samples whose label the current model predicts"
 
     def pick(self, view: ClientView, target: Tree, budget: int) -> Coreset:
-        return agreement(view.pool, budget, rng.stream(view.setting.seed, "agreement", view.round, view.client))
+        return agreement(
+            view.pool, budget, rng.stream(view.setting.seed, "agreement", view.round, view.client)
+        )

@@ -26,7 +26,9 @@ SWEPT = {
 
 @dataclass(frozen=True)
 class Line:
-    """name: who; x and y (n,); sd (n,) over seeds, None where there is one seed; rounds (n,): after how many, over time."""
+    """name: who; x and y (n,); sd (n,) over seeds, None where there is one seed; rounds (n,): after
+    how many, over time.
+    """
 
     name: str
     x: list[float]
@@ -37,7 +39,9 @@ class Line:
 
 @dataclass(frozen=True)
 class Chart:
-    """Lines over an axis; y is a share, told in %. points: mark each, since they are few and no course of time."""
+    """Lines over an axis; y is a share, told in %. points: mark each, since they are few and no
+    course of time.
+    """
 
     id: str
     title: str
@@ -88,14 +92,28 @@ def sections(study: Study) -> list[Section]:
     """Every section that these runs have something for, the partition apart."""
     groups = [group for group in study.groups if group.used]
     kept = replace(study, groups=groups)
-    band = ["Lines are means over seeds, bands one standard deviation."] if any(len(group.used) > 1 for group in groups) else []
+    band = (
+        ["Lines are means over seeds, bands one standard deviation."]
+        if any(len(group.used) > 1 for group in groups)
+        else []
+    )
     over = [
         Section("Accuracy over rounds", band, _curves(kept, "rounds", "rounds", None)),
         _cost_section(kept, "cpu", "Accuracy over CPU-seconds", "CPU-seconds", _cpu),
-        _cost_section(kept, "bytes", "Accuracy over bytes", "MB sent, both ways", lambda record: _bytes(record) / 1e6),
+        _cost_section(
+            kept,
+            "bytes",
+            "Accuracy over bytes",
+            "MB sent, both ways",
+            lambda record: _bytes(record) / 1e6,
+        ),
         *_swept(kept, band),
         _clean(kept, band),
-        Section("Time per round", ["CPU-seconds, summed over clients, mean over rounds and seeds."], _times(kept)),
+        Section(
+            "Time per round",
+            ["CPU-seconds, summed over clients, mean over rounds and seeds."],
+            _times(kept),
+        ),
     ]
     return [section for section in over if section.plots or section.notes]
 
@@ -108,11 +126,17 @@ def _bytes(record: Record) -> float:
     return float(sum(sum(names.values()) for names in record["bytes"].values()))
 
 
-def _course(group: Group, value: Callable[[Record], float | None], cost: Callable[[Record], float] | None) -> Line:
-    """A value over rounds, or over what was spent until then. Each point is a round that all seeds have."""
+def _course(
+    group: Group, value: Callable[[Record], float | None], cost: Callable[[Record], float] | None
+) -> Line:
+    """A value over rounds, or over what was spent until then. Each point is a round that all seeds
+    have.
+    """
     courses = [_one(run, value, cost) for run in group.used]
     rounds = [number for number in courses[0] if all(number in course for course in courses)]
-    values = np.array([[course[number] for number in rounds] for course in courses]).reshape(len(courses), len(rounds), 2)
+    values = np.array([[course[number] for number in rounds] for course in courses]).reshape(
+        len(courses), len(rounds), 2
+    )
     x, y = values.mean(axis=0).T.tolist() if rounds else ([], [])
     sd = values[:, :, 1].std(axis=0, ddof=1).tolist() if len(courses) > 1 else None
     return Line(group.line, x, y, sd, rounds)
@@ -137,19 +161,38 @@ def _accuracy(record: Record) -> float | None:
 def _curves(study: Study, id: str, x: str, cost: Callable[[Record], float] | None) -> list[Chart]:
     charts = []
     for place, (scene, groups) in enumerate(study.scenes.items()):
-        lines = [line for group in groups if (line := _course(group, _accuracy, cost)).x and (cost is None or line.x[-1] > 0)]
+        lines = [
+            line
+            for group in groups
+            if (line := _course(group, _accuracy, cost)).x and (cost is None or line.x[-1] > 0)
+        ]
         if lines:
             ends = [line.x[-1] for line in lines]
-            log = cost is not None and max(ends) / min(ends) > LOG_FROM and min(line.x[0] for line in lines) > 0
+            log = (
+                cost is not None
+                and max(ends) / min(ends) > LOG_FROM
+                and min(line.x[0] for line in lines) > 0
+            )
             charts.append(Chart(f"{id}-{place}", scene, x, "accuracy, %", lines, log))
     return charts
 
 
-def _cost_section(study: Study, id: str, title: str, x: str, cost: Callable[[Record], float]) -> Section:
-    notes = ["Each point is a round: the mean of what it had cost by then, and the mean accuracy over seeds."]
+def _cost_section(
+    study: Study, id: str, title: str, x: str, cost: Callable[[Record], float]
+) -> Section:
+    notes = [
+        "Each point is a round: the mean of what it had cost by then, and the mean accuracy over "
+        "seeds."
+    ]
     if id == "cpu":
-        notes.append("CPU-seconds of selecting, training and aggregating; evaluation is not the method's.")
-    free = [group.label for group in study.groups if not sum(cost(record) for run in group.used for record in run.records)]
+        notes.append(
+            "CPU-seconds of selecting, training and aggregating; evaluation is not the method's."
+        )
+    free = [
+        group.label
+        for group in study.groups
+        if not sum(cost(record) for run in group.used for record in run.records)
+    ]
     if free and id == "bytes":
         notes.append(f"Nothing is sent by: {'; '.join(free)}.")
     charts = _curves(study, id, x, cost)
@@ -167,35 +210,73 @@ def _swept(study: Study, band: list[str]) -> list[Section]:
         panels: dict[str, dict[str, list[Group]]] = {}
         for group in study.groups:
             if isinstance(group.values[name], int | float) and group.accuracy:
-                scene, line = (told(group.spoken, scene=which, without=name) for which in (True, False))
+                scene, line = (
+                    told(group.spoken, scene=which, without=name) for which in (True, False)
+                )
                 panels.setdefault(scene, {}).setdefault(line or group.line, []).append(group)
         charts = []
         for place, (scene, lines) in enumerate(panels.items()):
             values = {group.values[name] for groups in lines.values() for group in groups}
-            if len(values) > 1 and len(set(map(type, values))) == 1:  # shares and counts have no axis in common
+            # shares and counts have no axis in common
+            if len(values) > 1 and len(set(map(type, values))) == 1:
                 drawn = [_points(line, name, groups) for line, groups in lines.items()]
                 log = min(values) > 0 and max(values) / min(values) > FAR
-                charts.append(Chart(f"{name.replace('.', '-')}-{place}", scene, axis, "accuracy, %", drawn, log, points=True))
+                charts.append(
+                    Chart(
+                        f"{name.replace('.', '-')}-{place}",
+                        scene,
+                        axis,
+                        "accuracy, %",
+                        drawn,
+                        log,
+                        points=True,
+                    )
+                )
         if charts:
-            found.append(Section(f"Accuracy over {short(name)}", ["The accuracy at the end of the runs.", *band], charts))
+            found.append(
+                Section(
+                    f"Accuracy over {short(name)}",
+                    ["The accuracy at the end of the runs.", *band],
+                    charts,
+                )
+            )
     return found
 
 
 def _points(line: str, name: str, groups: list[Group]) -> Line:
     ordered = sorted(groups, key=lambda group: float(group.values[name]))
     spreads = [group.accuracy for group in ordered if group.accuracy]
-    sd = [found.sd or 0.0 for found in spreads] if any(found.sd is not None for found in spreads) else None
-    return Line(line, [float(group.values[name]) for group in ordered], [found.mean for found in spreads], sd)
+    sd = (
+        [found.sd or 0.0 for found in spreads]
+        if any(found.sd is not None for found in spreads)
+        else None
+    )
+    return Line(
+        line,
+        [float(group.values[name]) for group in ordered],
+        [found.mean for found in spreads],
+        sd,
+    )
 
 
 def _clean(study: Study, band: list[str]) -> Section:
-    """Clean share of the samples trained on; scenes where everything is clean show nothing worth a plot."""
+    """Clean share of the samples trained on; scenes where everything is clean show nothing worth a
+    plot.
+    """
     charts = []
     for place, (scene, groups) in enumerate(study.scenes.items()):
-        lines = [line for group in groups if (line := _course(group, lambda record: record["coreset"]["clean_share"], None)).x]
+        lines = [
+            line
+            for group in groups
+            if (line := _course(group, lambda record: record["coreset"]["clean_share"], None)).x
+        ]
         if any(value < 1.0 for line in lines for value in line.y):
             charts.append(Chart(f"clean-{place}", scene, "rounds", "clean, %", lines))
-    notes = ["Share of clean samples among those trained on: in the coresets, or, for methods without one, in all data.", *band]
+    notes = [
+        "Share of clean samples among those trained on: in the coresets, or, for methods without "
+        "one, in all data.",
+        *band,
+    ]
     return Section("Clean share of the coresets over rounds", notes if charts else [], charts)
 
 
@@ -204,6 +285,12 @@ def _times(study: Study) -> list[Bars]:
         return float(mean(run.cost["cpu_seconds"][kind] / len(run.records) for run in group.used))
 
     return [
-        Bars(f"time-{place}", scene, "CPU-s", KINDS, [(group.line, [per_round(group, kind) for kind in KINDS]) for group in groups])
+        Bars(
+            f"time-{place}",
+            scene,
+            "CPU-s",
+            KINDS,
+            [(group.line, [per_round(group, kind) for kind in KINDS]) for group in groups],
+        )
         for place, (scene, groups) in enumerate(study.scenes.items())
     ]

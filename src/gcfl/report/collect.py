@@ -1,4 +1,6 @@
-"""From paths to runs: which folders hold one, what is in them, and which had to be left out and why."""
+"""From paths to runs: which folders hold one, what is in them, and which had to be left out and
+why.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ Record = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Run:
-    """One run, read from its folder. settings: by dotted name. sizes: samples of each client, where known."""
+    """One run, read from its folder. settings: by dotted name. sizes: samples of each client, where
+    known.
+    """
 
     name: str
     folder: Path
@@ -51,7 +55,8 @@ class Run:
         """'finished', or how far it came."""
         if self.finished:
             return "finished"
-        return f"{'running' if self.running else 'unfinished'}: {len(self.records)} of {self.planned} rounds"
+        now = "running" if self.running else "unfinished"
+        return f"{now}: {len(self.records)} of {self.planned} rounds"
 
     @property
     def scored(self) -> list[dict[str, Any]]:
@@ -60,8 +65,14 @@ class Run:
 
     @cached_property
     def accuracy(self) -> float | None:
-        """Of the model that the run keeps, as in summary.json; None where no round was evaluated."""
-        server = {name.removeprefix("server."): value for name, value in self.settings.items() if name.startswith("server.")}
+        """Of the model that the run keeps, as in summary.json; None where no round was
+        evaluated.
+        """
+        server = {
+            name.removeprefix("server."): value
+            for name, value in self.settings.items()
+            if name.startswith("server.")
+        }
         return float(kept(self.records, keeps(server))["accuracy"]) if self.scored else None
 
     @cached_property
@@ -82,7 +93,9 @@ class Collected:
 
 
 def collect(paths: Sequence[str | os.PathLike[str]]) -> Collected:
-    """All runs in these folders, at any depth. A damaged one is named, not fatal; no run at all is an error."""
+    """All runs in these folders, at any depth. A damaged one is named, not fatal; no run at all is
+    an error.
+    """
     if not paths:
         raise RunError("name at least one run folder, or a folder that contains some")
     found: dict[Path, str] = {}
@@ -94,14 +107,18 @@ def collect(paths: Sequence[str | os.PathLike[str]]) -> Collected:
             raise RunError(f"{path} is a file; name a run folder, or a folder that contains some")
         for folder in _below(path, left_out):
             inside = folder.relative_to(path)
-            found.setdefault(folder.resolve(), str(inside) if inside.parts else folder.resolve().name)
+            found.setdefault(
+                folder.resolve(), str(inside) if inside.parts else folder.resolve().name
+            )
     runs = []
     for folder, name in found.items():
         try:
             runs.append(read(folder, name))
         except GcflError as error:
             # A report goes to others, who need not know where it was made.
-            left_out.append((name, str(error).replace(f"{folder}{os.sep}", "").replace(str(folder), "it")))
+            left_out.append(
+                (name, str(error).replace(f"{folder}{os.sep}", "").replace(str(folder), "it"))
+            )
     runs, twice = _without_copies(runs)
     if not runs:
         more = f"; {left_out[0][0]}: {left_out[0][1]}" if left_out else ""
@@ -113,7 +130,9 @@ def _below(path: Path, left_out: list[tuple[str, str]]) -> Iterable[Path]:
     """Run folders at or below a path. What was set aside counts only when it is named itself."""
 
     def refuse(error: OSError) -> None:
-        left_out.append((os.path.relpath(error.filename, path), f"it cannot be read: {error.strerror}"))
+        left_out.append(
+            (os.path.relpath(error.filename, path), f"it cannot be read: {error.strerror}")
+        )
 
     for here, folders, files in os.walk(path, onerror=refuse):
         named = Path(here) == path
@@ -178,17 +197,33 @@ def _check(record: Record, place: int) -> None:
         raise RunError(f"line {place + 1} of rounds.jsonl is round {record['round']}, not {place}")
     loose = {name: record[name] for name in _NUMBERS_OR_NONE if record[name] is not None}
     loose |= {name: value for name, value in record["coreset"].items() if value is not None}
-    times = {kind: record["time"][kind]["cpu"] for kind in KINDS} | {"round": record["time"]["round"]["wall"]}
-    parts = {**loose, **times, **record["samples"], "steps": record["steps"], "left_out": len(record["left_out"])}
+    times = {kind: record["time"][kind]["cpu"] for kind in KINDS} | {
+        "round": record["time"]["round"]["wall"]
+    }
+    parts = {
+        **loose,
+        **times,
+        **record["samples"],
+        "steps": record["steps"],
+        "left_out": len(record["left_out"]),
+    }
     for direction in ("down", "up"):
-        parts |= {f"{direction} {name}": value for name, value in record["bytes"][direction].items()}
+        parts |= {
+            f"{direction} {name}": value for name, value in record["bytes"][direction].items()
+        }
     for name, value in parts.items():
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not math.isfinite(value)
+        ):
             raise RunError(f"{name} in line {place + 1} of rounds.jsonl is not a number")
 
 
 def _without_copies(runs: list[Run]) -> tuple[list[Run], list[tuple[str, str]]]:
-    """A copy of a run would count a seed twice: of runs with the same settings, the one that came furthest stays."""
+    """A copy of a run would count a seed twice: of runs with the same settings, the one that came
+    furthest stays.
+    """
     best: dict[str, Run] = {}
     twice = []
     for run in sorted(runs, key=lambda run: (not run.finished, -len(run.records), run.name)):
@@ -199,4 +234,8 @@ def _without_copies(runs: list[Run]) -> tuple[list[Run], list[tuple[str, str]]]:
 
 
 def _identity(run: Run) -> dict[str, Any]:
-    return {name: value for name, value in run.settings.items() if name not in ("engine.workers", "engine.checkpoint_every")}
+    return {
+        name: value
+        for name, value in run.settings.items()
+        if name not in ("engine.workers", "engine.checkpoint_every")
+    }

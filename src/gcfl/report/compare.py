@@ -22,9 +22,21 @@ _NARROW = 72
 Amount = Callable[[Run], float | None]
 # What to compare: the name, the number, and how it is written.
 _AMOUNTS: tuple[tuple[str, Amount, Callable[[float], str]], ...] = (
-    ("accuracy, %", lambda run: None if run.accuracy is None else 100 * run.accuracy, "{:.2f}".format),
-    ("best accuracy, %", lambda run: 100 * max(run_curve(run)) if run_curve(run) else None, "{:.2f}".format),
-    ("clean share, %", lambda run: None if run.clean_share is None else 100 * run.clean_share, "{:.1f}".format),
+    (
+        "accuracy, %",
+        lambda run: None if run.accuracy is None else 100 * run.accuracy,
+        "{:.2f}".format,
+    ),
+    (
+        "best accuracy, %",
+        lambda run: 100 * max(run_curve(run)) if run_curve(run) else None,
+        "{:.2f}".format,
+    ),
+    (
+        "clean share, %",
+        lambda run: None if run.clean_share is None else 100 * run.clean_share,
+        "{:.1f}".format,
+    ),
     ("CPU-seconds, without evaluation", lambda run: run.cost["cpu"], "{:.3g}".format),
     ("  select", lambda run: run.cost["cpu_seconds"].get("select"), "{:.3g}".format),
     ("  train", lambda run: run.cost["cpu_seconds"].get("train"), "{:.3g}".format),
@@ -40,7 +52,9 @@ def run_curve(run: Run) -> list[float]:
     return [float(record["accuracy"]) for record in run.scored]
 
 
-def compare(first: str | os.PathLike[str], second: str | os.PathLike[str], console: Console | None = None) -> None:
+def compare(
+    first: str | os.PathLike[str], second: str | os.PathLike[str], console: Console | None = None
+) -> None:
     """Print it. Both must be run folders that can be read."""
     console = console or Console(highlight=False)
     runs = [read(Path(path)) for path in (first, second)]
@@ -53,12 +67,18 @@ def compare(first: str | os.PathLike[str], second: str | os.PathLike[str], conso
 
 
 def _differences(first: Run, second: Run) -> Table | str:
-    names = [name for name in {**first.settings, **second.settings} if first.settings.get(name) != second.settings.get(name)]
+    names = [
+        name
+        for name in {**first.settings, **second.settings}
+        if first.settings.get(name) != second.settings.get(name)
+    ]
     if not names:
         return "the settings are the same"
     table = Table("setting", "A", "B", title="settings that differ", title_justify="left")
     for name in names:
-        table.add_row(*map(escape, (name, shown(first.settings.get(name)), shown(second.settings.get(name)))))
+        table.add_row(
+            *map(escape, (name, shown(first.settings.get(name)), shown(second.settings.get(name))))
+        )
     return table
 
 
@@ -69,7 +89,9 @@ def _amounts(first: Run, second: Run) -> Table:
     for name, of, text in _AMOUNTS:
         values = [of(run) if run.records else None for run in (first, second)]
         if values != [None, None]:
-            table.add_row(name, *("-" if value is None else text(value) for value in values), _ratio(*values))
+            table.add_row(
+                name, *("-" if value is None else text(value) for value in values), _ratio(*values)
+            )
     return table
 
 
@@ -84,14 +106,20 @@ def _charts(first: Run, second: Run, width: int) -> list[str]:
     if not values:
         return ["no round was evaluated yet"]
     scale = (min(values), max(values))
-    room = min(64, (width - len(_GAP)) // 2 - _SCALE) if width >= _NARROW else min(64, width - _SCALE)
+    room = (
+        min(64, (width - len(_GAP)) // 2 - _SCALE) if width >= _NARROW else min(64, width - _SCALE)
+    )
     # A run with fewer rounds is as much shorter as it has fewer.
     longest = max(map(len, curves))
     blocks = []
     for letter, run, curve in zip("AB", (first, second), curves, strict=True):
         drawn = chart(curve, max(1, round(min(room, longest) * len(curve) / longest)), scale=scale)
-        blocks.append([f"{letter}: accuracy, {len(run.records)} rounds", *(drawn or ["not evaluated"])])
+        blocks.append(
+            [f"{letter}: accuracy, {len(run.records)} rounds", *(drawn or ["not evaluated"])]
+        )
     if width < _NARROW:
         return [*blocks[0], "", *blocks[1]]
     wide = room + _SCALE
-    return [f"{left:<{wide}.{wide}}{_GAP}{right}" for left, right in zip_longest(*blocks, fillvalue="")]
+    return [
+        f"{left:<{wide}.{wide}}{_GAP}{right}" for left, right in zip_longest(*blocks, fillvalue="")
+    ]

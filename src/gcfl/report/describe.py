@@ -1,4 +1,6 @@
-"""A look at a federation before anything is trained on it: a table, two heatmaps, a sheet of samples."""
+"""A look at a federation before anything is trained on it: a table, two heatmaps, a sheet of
+samples.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,12 @@ _COLUMNS = 8
 _LARGEST_LABELLED = 14
 
 
-def describe(experiment: Experiment, out: Path, console: Console, given: Given | None = None) -> list[Path]:
-    """Print who holds what, and write clients.png, noise.png (where the truth is known) and samples.png (of images)."""
+def describe(
+    experiment: Experiment, out: Path, console: Console, given: Given | None = None
+) -> list[Path]:
+    """Print who holds what, and write clients.png, noise.png (where the truth is known) and
+    samples.png (of images).
+    """
     source, federation = federate(experiment, given or Given())
     held = _held(source, federation)
     _print(experiment, source, federation, held, console)
@@ -43,7 +49,13 @@ def describe(experiment: Experiment, out: Path, console: Console, given: Given |
         (out / name).unlink(missing_ok=True)
     files = [out / "clients.png"]
     with _names_as_they_are():
-        _heatmap(held, federation, "samples", f"Samples of each class at each client: {source.name}", files[0])
+        _heatmap(
+            held,
+            federation,
+            "samples",
+            f"Samples of each class at each client: {source.name}",
+            files[0],
+        )
         if federation.truth is not None:
             files.append(out / "noise.png")
             _noise(source, federation, files[-1])
@@ -57,7 +69,13 @@ def draw_clients(experiment: Experiment, path: Path) -> Path:
     """The class-by-client heatmap alone."""
     source, federation = federate(experiment, Given())
     with _names_as_they_are():
-        _heatmap(_held(source, federation), federation, "samples", f"Samples of each class at each client: {source.name}", path)
+        _heatmap(
+            _held(source, federation),
+            federation,
+            "samples",
+            f"Samples of each class at each client: {source.name}",
+            path,
+        )
     return path
 
 
@@ -79,7 +97,9 @@ class Counts:
 
 
 def _held(source: Source, federation: Federation) -> Counts:
-    """How many samples of each class the clients have: of the true one where it is known, else as they are labelled."""
+    """How many samples of each class the clients have: of the true one where it is known, else as
+    they are labelled.
+    """
     if federation.truth is None:
         return Counts(_counts(federation), federation.classes, "label as the client sees it")
     true = source.y[federation.clients.ids]
@@ -87,12 +107,24 @@ def _held(source: Source, federation: Federation) -> Counts:
 
 
 def _counts(federation: Federation, mask: npt.NDArray[np.bool_] | None = None) -> IntArray:
-    """(clients, classes) how many samples a client has under each observed label; mask (by row of the source) picks some."""
+    """(clients, classes) how many samples a client has under each observed label; mask (by row of
+    the source) picks some.
+    """
     clients = federation.clients
-    return _tally(federation, clients.y.numpy(), len(federation.classes), None if mask is None else mask[clients.ids])
+    return _tally(
+        federation,
+        clients.y.numpy(),
+        len(federation.classes),
+        None if mask is None else mask[clients.ids],
+    )
 
 
-def _tally(federation: Federation, labels: IntArray, classes: int, mask: npt.NDArray[np.bool_] | None = None) -> IntArray:
+def _tally(
+    federation: Federation,
+    labels: IntArray,
+    classes: int,
+    mask: npt.NDArray[np.bool_] | None = None,
+) -> IntArray:
     """(clients, classes) from a label per sample of the clients."""
     partition = federation.clients.partition
     table = np.zeros((len(partition), classes), dtype=np.int64)
@@ -106,18 +138,28 @@ def _name(federation: Federation, client: int) -> str:
     return federation.clients.names[client] if federation.clients.names else str(client)
 
 
-def _print(experiment: Experiment, source: Source, federation: Federation, held: Counts, console: Console) -> None:
+def _print(
+    experiment: Experiment, source: Source, federation: Federation, held: Counts, console: Console
+) -> None:
     counts, truth = held.values, federation.truth
     sizes = counts.sum(axis=1)
     shape = " x ".join(map(str, source.x.shape[1:]))
-    console.print(escape(f"{source.name}: {len(source):,} samples of shape {shape} ({source.x.dtype}), seed {experiment.seed}"))
     console.print(
         escape(
-            f"{len(sizes)} clients hold {sizes.sum():,} samples ({sizes.min():,} to {sizes.max():,}); "
+            f"{source.name}: {len(source):,} samples of shape {shape} ({source.x.dtype}), seed "
+            f"{experiment.seed}"
+        )
+    )
+    console.print(
+        escape(
+            f"{len(sizes)} clients hold {sizes.sum():,} samples ({sizes.min():,} to "
+            f"{sizes.max():,}); "
             f"server {len(federation.validation):,}; test {len(federation.test):,}"
         )
     )
-    shown = ", ".join(map(str, federation.classes[:20])) + (", ..." if len(federation.classes) > 20 else "")
+    shown = ", ".join(map(str, federation.classes[:20])) + (
+        ", ..." if len(federation.classes) > 20 else ""
+    )
     console.print(escape(f"{len(federation.classes)} classes: {shown}"), soft_wrap=True)
     kinds = _kinds(federation)
     table = Table("client", "samples", "classes", "largest class", box=None, header_style="bold")
@@ -131,7 +173,11 @@ def _print(experiment: Experiment, source: Source, federation: Federation, held:
         cells = [_name(federation, client), f"{sizes[client]:,}", str(int((row > 0).sum()))]
         cells.append(f"{held.classes[top]} {row[top] / total:.0%}")
         rows = federation.clients.source_rows[client]
-        cells += [f"{truth.hit_by(kind)[rows].mean():.1%}" for kind in kinds] if truth is not None else []
+        cells += (
+            [f"{truth.hit_by(kind)[rows].mean():.1%}" for kind in kinds]
+            if truth is not None
+            else []
+        )
         table.add_row(*map(escape, cells))
     console.print(table)
     if len(sizes) > _MOST_CLIENTS:
@@ -141,7 +187,8 @@ def _print(experiment: Experiment, source: Source, federation: Federation, held:
     else:
         order = federation.clients.source_rows.order
         console.print(
-            f"noise: {truth.noisy[order].mean():.1%} of the clients' samples" + (f" ({', '.join(kinds)})" if kinds else "")
+            f"noise: {truth.noisy[order].mean():.1%} of the clients' samples"
+            + (f" ({', '.join(kinds)})" if kinds else "")
         )
 
 
@@ -154,14 +201,27 @@ def _kinds(federation: Federation) -> list[Kind]:
 
 
 def _noise(source: Source, federation: Federation, path: Path) -> None:
-    """How many of a client's samples under each label are noisy; of many clients, how many of all their samples."""
+    """How many of a client's samples under each label are noisy; of many clients, how many of all
+    their samples.
+    """
     counts = _counts(federation)
-    noisy = np.zeros_like(counts) if federation.truth is None else _counts(federation, federation.truth.noisy)
+    noisy = (
+        np.zeros_like(counts)
+        if federation.truth is None
+        else _counts(federation, federation.truth.noisy)
+    )
     title = f"Noisy samples {{}}at each client: {source.name}"
     if len(counts) <= _MOST_IN_A_GRID:
         shares = 100 * np.divide(noisy, counts, out=np.full(counts.shape, np.nan), where=counts > 0)
         table = Counts(shares, federation.classes, "label as the client sees it")
-        _heatmap(table, federation, "noisy, % (grey: no samples)", title.format("under each label "), path, top=100)
+        _heatmap(
+            table,
+            federation,
+            "noisy, % (grey: no samples)",
+            title.format("under each label "),
+            path,
+            top=100,
+        )
         return
     figure = Figure(figsize=(9, 3.5), dpi=150, layout="constrained")
     axes = figure.subplots()
@@ -173,28 +233,50 @@ def _noise(source: Source, federation: Federation, path: Path) -> None:
     figure.savefig(path)
 
 
-def _heatmap(table: Counts, federation: Federation, unit: str, title: str, path: Path, top: float | None = None) -> None:
+def _heatmap(
+    table: Counts,
+    federation: Federation,
+    unit: str,
+    title: str,
+    path: Path,
+    top: float | None = None,
+) -> None:
     """Classes down, clients across; numbers in the cells while they can be read."""
     shown = table.values
     clients, classes = shown.shape
-    wide, high = float(np.clip(0.55 * clients + 2.6, 5.5, 16)), float(np.clip(0.36 * classes + 1.6, 3, 14))
+    wide, high = (
+        float(np.clip(0.55 * clients + 2.6, 5.5, 16)),
+        float(np.clip(0.36 * classes + 1.6, 3, 14)),
+    )
     figure = Figure(figsize=(wide, high), dpi=150, layout="constrained")
     axes = figure.subplots()
     colours = matplotlib.colormaps["Blues"].with_extremes(bad="lightgrey")
-    image = axes.imshow(shown.T, aspect="auto", cmap=colours, vmin=0, vmax=top, interpolation="nearest")
+    image = axes.imshow(
+        shown.T, aspect="auto", cmap=colours, vmin=0, vmax=top, interpolation="nearest"
+    )
     if max(clients, classes) <= _LARGEST_LABELLED:
         dark = 0.6 * (top or max(1, np.nanmax(shown)))
         for client, label in np.argwhere(np.isfinite(shown)):
             value = shown[client, label]
             colour = "white" if value > dark else "black"
-            axes.text(client, label, f"{value:.0f}", ha="center", va="center", fontsize=8, color=colour)
+            axes.text(
+                client, label, f"{value:.0f}", ha="center", va="center", fontsize=8, color=colour
+            )
     step = max(1, clients // 24)
     places = range(0, clients, step)
     names = [_short(_name(federation, client)) for client in places]
     long = max(map(len, names)) > 4
-    axes.set_xticks(list(places), names, rotation=45 if long else 0, ha="right" if long else "center", fontsize=8)
+    axes.set_xticks(
+        list(places),
+        names,
+        rotation=45 if long else 0,
+        ha="right" if long else "center",
+        fontsize=8,
+    )
     step = max(1, classes // 36)
-    axes.set_yticks(range(0, classes, step), [_short(str(name)) for name in table.classes[::step]], fontsize=8)
+    axes.set_yticks(
+        range(0, classes, step), [_short(str(name)) for name in table.classes[::step]], fontsize=8
+    )
     axes.set_xlabel("client")
     axes.set_ylabel(table.meaning)
     axes.set_title(title, fontsize=10)
@@ -202,10 +284,16 @@ def _heatmap(table: Counts, federation: Federation, unit: str, title: str, path:
     figure.savefig(path)
 
 
-def _contact_sheet(experiment: Experiment, source: Source, federation: Federation, path: Path) -> None:
-    """A row of clean samples, and for each noise a row of what it hit; for attribute noise, what they were before above it."""
+def _contact_sheet(
+    experiment: Experiment, source: Source, federation: Federation, path: Path
+) -> None:
+    """A row of clean samples, and for each noise a row of what it hit; for attribute noise, what
+    they were before above it.
+    """
     rows = _sheet_rows(experiment, source, federation)
-    figure = Figure(figsize=(1.25 * _COLUMNS + 1.1, 1.6 * len(rows) + 0.3), dpi=130, layout="constrained")
+    figure = Figure(
+        figsize=(1.25 * _COLUMNS + 1.1, 1.6 * len(rows) + 0.3), dpi=130, layout="constrained"
+    )
     grid = np.atleast_2d(figure.subplots(len(rows), _COLUMNS))
     low, high = float(source.x.min()), float(source.x.max())
     for line, (title, pictures) in zip(grid, rows, strict=True):
@@ -216,7 +304,10 @@ def _contact_sheet(experiment: Experiment, source: Source, federation: Federatio
         line[0].set_ylabel(title, fontsize=9)
         for axes, (picture, caption) in zip(line, pictures, strict=False):
             axes.imshow(
-                np.clip((picture.transpose(1, 2, 0).squeeze() - low) / max(high - low, 1e-9), 0, 1), cmap="gray", vmin=0, vmax=1
+                np.clip((picture.transpose(1, 2, 0).squeeze() - low) / max(high - low, 1e-9), 0, 1),
+                cmap="gray",
+                vmin=0,
+                vmax=1,
             )
             axes.set_title(caption, fontsize=7)
     figure.savefig(path)
@@ -225,7 +316,9 @@ def _contact_sheet(experiment: Experiment, source: Source, federation: Federatio
 Cell = tuple[npt.NDArray[Any], str]
 
 
-def _sheet_rows(experiment: Experiment, source: Source, federation: Federation) -> list[tuple[str, list[Cell]]]:
+def _sheet_rows(
+    experiment: Experiment, source: Source, federation: Federation
+) -> list[tuple[str, list[Cell]]]:
     clients, truth = federation.clients, federation.truth
     draw = rng.stream(experiment.seed, "look")
     seen = clients.y.numpy()
@@ -240,7 +333,12 @@ def _sheet_rows(experiment: Experiment, source: Source, federation: Federation) 
     held = np.zeros(len(clients.ids), dtype=bool)
     held[clients.partition.order] = True
     clean = some(held if truth is None else held & ~truth.noisy[clients.ids])
-    rows = [("as labelled" if truth is None else "clean", cells(clean, [names[seen[place]] for place in clean]))]
+    rows = [
+        (
+            "as labelled" if truth is None else "clean",
+            cells(clean, [names[seen[place]] for place in clean]),
+        )
+    ]
     for kind in _kinds(federation):
         if truth is None:
             break
@@ -249,7 +347,9 @@ def _sheet_rows(experiment: Experiment, source: Source, federation: Federation) 
             before = source.x[clients.ids[places]]
             corruptions = chosen(source.x, experiment.data.corruptions)
             which, _ = drawn(clients.ids[places], len(corruptions), experiment.seed)
-            rows.append(("before", list(zip(before, [names[seen[place]] for place in places], strict=True))))
+            rows.append(
+                ("before", list(zip(before, [names[seen[place]] for place in places], strict=True)))
+            )
             rows.append(("attribute", cells(places, [corruptions[kind] for kind in which])))
         else:
             really = source.y[clients.ids[places]]

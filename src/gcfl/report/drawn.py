@@ -17,7 +17,18 @@ from gcfl.errors import RunError
 from gcfl.report.charts import Bars, Chart, Heat, Plot, Section
 from gcfl.report.svg import log_ticks, number
 
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#b5528b", "#6b7280", "#c98a00", "#3aa0dc", "#111111", "#882255", "#117733")
+_COLOURS = (
+    "#0072b2",
+    "#d55e00",
+    "#009e73",
+    "#b5528b",
+    "#6b7280",
+    "#c98a00",
+    "#3aa0dc",
+    "#111111",
+    "#882255",
+    "#117733",
+)
 _STYLES = ("-", "--", ":", "-.")
 _ACROSS = 3
 _LEGEND_COLUMNS = 2  # for each panel in a row
@@ -29,11 +40,14 @@ def look(place: int) -> tuple[str, str]:
 
 
 def save(sections: Sequence[Section], out: Path, format: str, lines: Sequence[str]) -> list[Path]:
-    """All figures in one file where `out` ends in .png or .svg, else a file per section in the folder `out`."""
+    """All figures in one file where `out` ends in .png or .svg, else a file per section in the
+    folder `out`.
+    """
     wanted = [section for section in sections if section.plots]
     if not wanted:
         raise RunError("these runs have nothing to draw: no round was evaluated")
-    settings: dict[Any, Any] = {"text.parse_math": False, "font.size": 9}  # names are text, never formulas
+    # names are text, never formulas
+    settings: dict[Any, Any] = {"text.parse_math": False, "font.size": 9}
     with matplotlib.rc_context(settings), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*[Gg]lyph.*missing")
         if out.suffix.lower() == f".{format}":
@@ -43,7 +57,9 @@ def save(sections: Sequence[Section], out: Path, format: str, lines: Sequence[st
         out.mkdir(parents=True, exist_ok=True)
         files = []
         for section in wanted:
-            files.append(out / f"{re.sub(r'[^a-z0-9]+', '-', section.title.lower()).strip('-')}.{format}")
+            files.append(
+                out / f"{re.sub(r'[^a-z0-9]+', '-', section.title.lower()).strip('-')}.{format}"
+            )
             _write([section], files[-1], format, lines)
     return files
 
@@ -52,7 +68,10 @@ def _write(sections: Sequence[Section], path: Path, format: str, lines: Sequence
     wide = min(_ACROSS, max(len(section.plots) for section in sections))
     rows = [math.ceil(len(section.plots) / wide) for section in sections]
     names = [
-        sorted({line.name for plot in section.plots if isinstance(plot, Chart) for line in plot.lines}, key=lines.index)
+        sorted(
+            {line.name for plot in section.plots if isinstance(plot, Chart) for line in plot.lines},
+            key=lines.index,
+        )
         for section in sections
     ]
     heights = [
@@ -68,11 +87,21 @@ def _write(sections: Sequence[Section], path: Path, format: str, lines: Sequence
             _draw(axes, plot, lines)
         for axes in grid[len(section.plots) :]:
             axes.set_axis_off()
-        drawn = {label: handle for axes in grid for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+        drawn = {
+            label: handle
+            for axes in grid
+            for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+        }
         labels = called or list(drawn)
         if labels:
             columns = min(_LEGEND_COLUMNS * wide, len(labels))
-            part.legend([drawn[label] for label in labels], labels, loc="outside lower center", ncols=columns, frameon=False)
+            part.legend(
+                [drawn[label] for label in labels],
+                labels,
+                loc="outside lower center",
+                ncols=columns,
+                frameon=False,
+            )
     figure.savefig(path, format=format, metadata={"Date": None} if format == "svg" else None)
 
 
@@ -91,7 +120,13 @@ def _draw(axes: Any, plot: Plot, lines: Sequence[str]) -> None:
         colour, style = look(lines.index(line.name))
         x, y = np.array(line.x), 100 * np.array(line.y)
         axes.plot(
-            x, y, color=colour, linestyle=style, marker="o" if plot.points or len(x) == 1 else "", markersize=4, label=line.name
+            x,
+            y,
+            color=colour,
+            linestyle=style,
+            marker="o" if plot.points or len(x) == 1 else "",
+            markersize=4,
+            label=line.name,
         )
         if line.sd:
             sd = 100 * np.array(line.sd)
@@ -110,7 +145,9 @@ def _bars(axes: Any, bars: Bars) -> None:
     left = np.zeros(len(names))
     for place, kind in enumerate(bars.kinds):
         values = np.array([row[place] for _, row in bars.rows])
-        axes.barh(range(len(names)), values, left=left, color=_COLOURS[place], label=kind, height=0.6)
+        axes.barh(
+            range(len(names)), values, left=left, color=_COLOURS[place], label=kind, height=0.6
+        )
         left += values
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()

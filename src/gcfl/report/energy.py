@@ -1,10 +1,12 @@
-"""The energy of a run, as codecarbon estimates it while the run goes on. Without codecarbon there is nothing to tell.
+"""The energy of a run, as codecarbon estimates it while the run goes on. Without codecarbon there
+is nothing to tell.
 
     with gcfl.report.energy.measured() as meter:
         gcfl.run(..., on_start=meter.start)
 
-What it finds goes into the run folder as energy.json, and from there into the report, always called an estimate: few machines
-let a program read their power, and what cannot be read is guessed from the processor's name.
+What it finds goes into the run folder as energy.json, and from there into the report, always called
+an estimate: few machines let a program read their power, and what cannot be read is guessed from
+the processor's name.
 """
 
 from __future__ import annotations
@@ -34,34 +36,50 @@ class Meter:
         self.folder, self._done = folder, done
 
     def write(self, kwh: float) -> Path | None:
-        """Add to what earlier stretches of the same run took; a run that was finished before gets nothing."""
+        """Add to what earlier stretches of the same run took; a run that was finished before gets
+        nothing.
+        """
         if self.folder is None:
             return None
         path = self.folder.path / FILE
         before = read_json(path) if self._done and path.exists() else {"kwh": 0.0, "rounds": 0}
         rounds = len(self.folder.records()) - self._done
-        write_json(path, {"kwh": before["kwh"] + kwh, "rounds": before["rounds"] + rounds, "source": "codecarbon, an estimate"})
+        write_json(
+            path,
+            {
+                "kwh": before["kwh"] + kwh,
+                "rounds": before["rounds"] + rounds,
+                "source": "codecarbon, an estimate",
+            },
+        )
         return path
 
 
 @contextmanager
 def measured() -> Iterator[Meter]:
-    """Estimate the energy of the run started inside; where codecarbon is not installed, say so and measure nothing."""
+    """Estimate the energy of the run started inside; where codecarbon is not installed, say so and
+    measure nothing.
+    """
     meter = Meter()
     try:
         from codecarbon import OfflineEmissionsTracker
     except ImportError:
-        log.warning("energy is not estimated: codecarbon is not installed (pip install 'gcfl[energy]')")
+        log.warning(
+            "energy is not estimated: codecarbon is not installed (pip install 'gcfl[energy]')"
+        )
         yield meter
         return
     # Offline, since a run asks nobody. The country matters for CO2 alone, which we do not tell.
-    tracker = OfflineEmissionsTracker(country_iso_code="DEU", save_to_file=False, log_level="error", tracking_mode="process")
+    tracker = OfflineEmissionsTracker(
+        country_iso_code="DEU", save_to_file=False, log_level="error", tracking_mode="process"
+    )
     tracker.start()
     try:
         yield meter
     finally:
         tracker.stop()
-        found = getattr(tracker, "final_emissions_data", None)  # codecarbon keeps its own failures to itself
+        # codecarbon keeps its own failures to itself
+        found = getattr(tracker, "final_emissions_data", None)
         if found is None:
             log.warning("energy is not estimated: codecarbon measured nothing")
         else:
@@ -74,5 +92,11 @@ def told(runs: Sequence[Run]) -> list[str]:
     if not known:
         return []
     part = [run for run in known if (run.energy or {}).get("rounds") != len(run.records)]
-    more = f" For {len(part)} of them it covers some of the rounds only, and is not shown." if part else ""
-    return [f"Energy is an estimate (codecarbon), known for {len(known)} of {len(runs)} runs.{more}"]
+    more = (
+        f" For {len(part)} of them it covers some of the rounds only, and is not shown."
+        if part
+        else ""
+    )
+    return [
+        f"Energy is an estimate (codecarbon), known for {len(known)} of {len(runs)} runs.{more}"
+    ]

@@ -16,20 +16,40 @@ def listing(what: str) -> list[tuple[str, str]]:
         return [(name, word.summary) for name, word in WORDS.items()]
     if what == "data":
         there = {True: "", False: " (not in the data home)"}
-        return [(name, f"{named.summary}{there[named.find() is not None]}") for name, named in SOURCES.items()] + [
-            ("PATH", "your own files: a folder per class of images, CSV, parquet, npz, npy, IDX, LEAF json, CIFAR, save_to_disk"),
+        return [
+            (name, f"{named.summary}{there[named.find() is not None]}")
+            for name, named in SOURCES.items()
+        ] + [
+            (
+                "PATH",
+                "your own files: a folder per class of images, CSV, parquet, npz, npy, IDX, LEAF "
+                "json, CIFAR, save_to_disk",
+            ),
             ("hf:owner/name", "a dataset on the Hugging Face hub"),
-            ("arrays", "your own: gcfl.run(data=(x, y), validation=(x, y), ...) from Python; also a torch Dataset"),
+            (
+                "arrays",
+                "your own: gcfl.run(data=(x, y), validation=(x, y), ...) from Python; also a torch "
+                "Dataset",
+            ),
         ]
     if what == "models":
         return [(name, _first_line(maker)) for name, maker in MODELS.items()] + [
-            ("given", "your own: gcfl.run(model=MyNet, ...) from Python; any module that ends in a Linear")
+            (
+                "given",
+                "your own: gcfl.run(model=MyNet, ...) from Python; any module that ends in a "
+                "Linear",
+            )
         ]
-    return [(name, f"{field.description or ''} [{_shown(field.default)}]") for name, field in every_setting().items()]
+    return [
+        (name, f"{field.description or ''} [{_shown(field.default)}]")
+        for name, field in every_setting().items()
+    ]
 
 
 def _shown(value: Any) -> str:
-    return "unset" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    return (
+        "unset" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    )
 
 
 def _first_line(thing: Any) -> str:

@@ -31,19 +31,24 @@ def report(
 ) -> list[Path]:
     """Write a report about run folders, or folders that contain some; returns the files written.
 
-    format: html (all in one file), csv, json or md (the summary table), png or svg (the figures: one file where `out` ends
-    so, else a folder). Unset, the ending of `out` says it. paper: figures to show next to ours, {"title", "rows":
-    [{"label", "paper", "ours"}]}, or several of these. data: rebuild who holds what from the data, where it is there. What a
-    sweep has left in its folder gives the title, the paper's figures and the runs' labels, where they are unset.
+    format: html (all in one file), csv, json or md (the summary table), png or svg (the figures:
+    one file where `out` ends so, else a folder). Unset, the ending of `out` says it. paper: figures
+    to show next to ours, {"title", "rows": [{"label", "paper", "ours"}]}, or several of these.
+    data: rebuild who holds what from the data, where it is there. What a sweep has left in its
+    folder gives the title, the paper's figures and the runs' labels, where they are unset.
     """
     kind, target = _target(out, format)
     folders = [Path(runs)] if isinstance(runs, str | os.PathLike) else [Path(path) for path in runs]
     sweeps = left_by_sweeps(folders)
-    compared = beside([one for sweep in sweeps for one in sweep["paper"]] if paper is None else paper)
+    compared = beside(
+        [one for sweep in sweeps for one in sweep["paper"]] if paper is None else paper
+    )
     titles = [str(sweep["title"]) for sweep in sweeps]
     title = title or (titles[0] if len(titles) == 1 else "Runs compared")
     found = collect(folders)
-    made = study(found.runs, {run: str(label) for sweep in sweeps for run, label in sweep["labels"].items()})
+    made = study(
+        found.runs, {run: str(label) for sweep in sweeps for run, label in sweep["labels"].items()}
+    )
     try:
         if kind in ("csv", "json", "md"):
             text = {
@@ -61,7 +66,13 @@ def report(
             return [_written(target, page(title, found, made, parts, compared))]
         from gcfl.report.drawn import save
 
-        lines = [line.name for part in parts for plot in part.plots if isinstance(plot, Chart) for line in plot.lines]
+        lines = [
+            line.name
+            for part in parts
+            for plot in part.plots
+            if isinstance(plot, Chart)
+            for line in plot.lines
+        ]
         return save(parts, target, kind, list(dict.fromkeys([*made.lines, *lines])))
     except OSError as error:
         raise RunError(f"cannot write {target}: {error.strerror or error}") from error
@@ -81,7 +92,9 @@ def _target(out: str | os.PathLike[str] | None, format: str | None) -> tuple[str
     elif ending in FORMATS and ending != kind:
         raise ConfigError(f"{target} ends in .{ending}, but the format is {kind}")
     elif kind in ("png", "svg") and ending != kind and target.is_file():
-        raise ConfigError(f"{target} is a file; figures go into a folder, or into one file that ends in .{kind}")
+        raise ConfigError(
+            f"{target} is a file; figures go into a folder, or into one file that ends in .{kind}"
+        )
     return kind, target
 
 

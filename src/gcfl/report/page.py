@@ -36,13 +36,26 @@ _SETUP = {
 }
 
 
-def page(title: str, collected: Collected, study: Study, sections: Sequence[Section], paper: Sequence[Beside] = ()) -> str:
-    lines = list(dict.fromkeys([*study.lines, *(line.name for section in sections for line in _names(section))]))
+def page(
+    title: str,
+    collected: Collected,
+    study: Study,
+    sections: Sequence[Section],
+    paper: Sequence[Beside] = (),
+) -> str:
+    lines = list(
+        dict.fromkeys(
+            [*study.lines, *(line.name for section in sections for line in _names(section))]
+        )
+    )
     body = [f"<h1>{escape(title)}</h1>", *_opening(collected, study), *_results(study)]
     body += [_paper(one) for one in paper]
     body += [_section(section, lines) for section in sections]
     body += [*_settings(study), *_environments(study.runs), *_runs(study.runs)]
-    style, script = (resources.files("gcfl.report").joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    style, script = (
+        resources.files("gcfl.report").joinpath(name).read_text(encoding="utf-8")
+        for name in ("page.css", "page.js")
+    )
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
@@ -60,10 +73,11 @@ def _names(section: Section) -> list[Any]:
 def _opening(collected: Collected, study: Study) -> list[str]:
     runs = collected.runs
     seeds = sorted({run.seed for run in runs})
-    several = f"{len(seeds)} seeds ({', '.join(map(str, seeds[:8]))}{', ...' if len(seeds) > 8 else ''})"
-    what = (
-        f"{_count(len(runs), 'run')} in {_count(len(study.groups), 'group')}, {several if len(seeds) > 1 else f'seed {seeds[0]}'}."
+    several = (
+        f"{len(seeds)} seeds ({', '.join(map(str, seeds[:8]))}{', ...' if len(seeds) > 8 else ''})"
     )
+    which = several if len(seeds) > 1 else f"seed {seeds[0]}"
+    what = f"{_count(len(runs), 'run')} in {_count(len(study.groups), 'group')}, {which}."
     parts = [f"<p>{escape(_setup(study))}{what} Accuracy is that on the test set.</p>"]
     open_ = [run for run in runs if not run.finished]
     if open_:
@@ -71,7 +85,8 @@ def _opening(collected: Collected, study: Study) -> list[str]:
         names += f"; and {len(open_) - _MOST_NAMED} more" if len(open_) > _MOST_NAMED else ""
         parts.append(
             f'<p class="warn">{_count(len(open_), "run")} not finished: {escape(names)}. '
-            "Means are over finished runs; where a group has none, they show what there is so far.</p>"
+            "Means are over finished runs; where a group has none, they show what there is so "
+            "far.</p>"
         )
     for name, why in collected.left_out:
         parts.append(f'<p class="warn">Left out: {escape(name)}: {escape(why)}</p>')
@@ -81,7 +96,11 @@ def _opening(collected: Collected, study: Study) -> list[str]:
 def _setup(study: Study) -> str:
     """What all runs share, in a sentence; what differs stands in the table."""
     shared = {name: study.common[name] for name in _SETUP if name in study.common}
-    words = [text.format(shown(value, name)) for name, value in shared.items() if (text := _SETUP[name]) and value]
+    words = [
+        text.format(shown(value, name))
+        for name, value in shared.items()
+        if (text := _SETUP[name]) and value
+    ]
     return f"{', '.join(words)}. " if words else ""
 
 
@@ -98,32 +117,49 @@ def _results(study: Study) -> list[str]:
         kinds += ["scene"] if before not in (None, group.scene) else []
         marks.append(" ".join(kinds))
         before = group.scene
-    parts = ["<h2>Results</h2>", _table(heads, lines, marks), f'<p class="note">{escape(tables.best_note(study))}</p>']
+    parts = [
+        "<h2>Results</h2>",
+        _table(heads, lines, marks),
+        f'<p class="note">{escape(tables.best_note(study))}</p>',
+    ]
     parts.append(
-        '<p class="note">CPU-seconds are those of selecting, training and aggregating; samples trained on count every pass.</p>'
+        '<p class="note">CPU-seconds are those of selecting, training and aggregating; samples '
+        "trained on count every pass.</p>"
     )
     return parts + [f'<p class="note">{escape(line)}</p>' for line in energy_told(study.runs)]
 
 
 def _section(section: Section, lines: Sequence[str]) -> str:
-    parts = [f"<h2>{escape(section.title)}</h2>", *(f'<p class="note">{escape(note)}</p>' for note in section.notes)]
+    parts = [
+        f"<h2>{escape(section.title)}</h2>",
+        *(f'<p class="note">{escape(note)}</p>' for note in section.notes),
+    ]
     used = [name for name in lines if any(line.name == name for line in _names(section))]
     if used:
-        parts.append(f'<ul class="legend">{"".join(_switch(name, lines.index(name)) for name in used)}</ul>')
+        parts.append(
+            f'<ul class="legend">{"".join(_switch(name, lines.index(name)) for name in used)}</ul>'
+        )
     bars = [plot for plot in section.plots if isinstance(plot, Bars)]
     if bars:
-        parts.append(f'<ul class="legend">{"".join(_block(kind, place) for place, kind in enumerate(bars[0].kinds))}</ul>')
-    parts.append(f'<div class="panels">{"".join(_figure(plot, lines) for plot in section.plots)}</div>' if section.plots else "")
+        blocks = "".join(_block(kind, place) for place, kind in enumerate(bars[0].kinds))
+        parts.append(f'<ul class="legend">{blocks}</ul>')
+    parts.append(
+        f'<div class="panels">{"".join(_figure(plot, lines) for plot in section.plots)}</div>'
+        if section.plots
+        else ""
+    )
     return f"<section>{''.join(parts)}</section>"
 
 
 def _switch(name: str, place: int) -> str:
-    return f'<li><button type="button" data-shows="{place}" aria-pressed="true">{swatch(place)}{escape(name)}</button></li>'
+    button = f'<button type="button" data-shows="{place}" aria-pressed="true">'
+    return f"<li>{button}{swatch(place)}{escape(name)}</button></li>"
 
 
 def _block(kind: str, place: int) -> str:
     square = f'<rect class="fill c{place}" width="1" height="1"/>'
-    return f'<li><span><svg class="block" viewBox="0 0 1 1" aria-hidden="true">{square}</svg>{escape(kind)}</span></li>'
+    block = f'<svg class="block" viewBox="0 0 1 1" aria-hidden="true">{square}</svg>'
+    return f"<li><span>{block}{escape(kind)}</span></li>"
 
 
 def _figure(plot: Plot, lines: Sequence[str]) -> str:
@@ -141,20 +177,24 @@ def _figure(plot: Plot, lines: Sequence[str]) -> str:
     )
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], marks: Sequence[str] = (), kind: str = "") -> str:
+def _table(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], marks: Sequence[str] = (), kind: str = ""
+) -> str:
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in heads)
     lines = []
     for place, row in enumerate(rows):
         mark = f' class="{marks[place]}"' if marks and marks[place] else ""
         lines.append(f"<tr{mark}>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>")
     named = f' class="{kind}"' if kind else ""
-    return f'<div class="scroll"><table{named}><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
+    inside = f"<thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody>"
+    return f'<div class="scroll"><table{named}>{inside}</table></div>'
 
 
 def _paper(beside: Beside) -> str:
     texts = [[row.label, row.paper, row.ours, row.difference] for row in beside.rows]
     note = f'<p class="note">{escape(beside.note)}</p>' if beside.note else ""
-    return f"<section><h2>{escape(beside.title)}</h2>{note}{_table(['', 'paper', 'ours', 'difference'], texts)}</section>"
+    table = _table(["", "paper", "ours", "difference"], texts)
+    return f"<section><h2>{escape(beside.title)}</h2>{note}{table}</section>"
 
 
 def _settings(study: Study) -> list[str]:
@@ -164,17 +204,25 @@ def _settings(study: Study) -> list[str]:
     if study.implied:
         more = len(study.implied)
         along = f"{more} more setting{'s differ' if more > 1 else ' differs'} along with these"
-        parts.append(f"<details><summary>{along}</summary>{_values(study, study.implied)}</details>")
+        parts.append(
+            f"<details><summary>{along}</summary>{_values(study, study.implied)}</details>"
+        )
     common = [[name, shown(value)] for name, value in study.common.items()]
     shared = f"Common to all runs: {_count(len(common), 'setting')}"
-    parts.append(f"<details><summary>{shared}</summary>{_table(['setting', 'value'], common, kind='text')}</details>")
+    table = _table(["setting", "value"], common, kind="text")
+    parts.append(f"<details><summary>{shared}</summary>{table}</details>")
     return parts
 
 
 def _values(study: Study, names: Sequence[str]) -> str:
     """By setting: all its values; '-' where a method does not have it."""
-    found = {name: sorted((run.settings.get(name) for run in study.runs), key=order) for name in names}
-    rows = [[name, "; ".join(dict.fromkeys(shown(value, name) for value in values))] for name, values in found.items()]
+    found = {
+        name: sorted((run.settings.get(name) for run in study.runs), key=order) for name in names
+    }
+    rows = [
+        [name, "; ".join(dict.fromkeys(shown(value, name) for value in values))]
+        for name, values in found.items()
+    ]
     return _table(["setting", "values"], rows, kind="text")
 
 
@@ -204,6 +252,19 @@ def _runs(runs: Sequence[Run]) -> list[str]:
     for run in runs:
         accuracy = "-" if run.accuracy is None else f"{100 * run.accuracy:.2f}"
         left_out = sum(len(record["left_out"]) for record in run.records)
-        rows.append([run.name, str(run.seed), run.state, str(len(run.records)), accuracy, f"{run.cost['cpu']:.3g}", str(left_out)])
+        rows.append(
+            [
+                run.name,
+                str(run.seed),
+                run.state,
+                str(len(run.records)),
+                accuracy,
+                f"{run.cost['cpu']:.3g}",
+                str(left_out),
+            ]
+        )
     heads = ["run", "seed", "state", "rounds", "accuracy, %", "CPU-seconds", "updates left out"]
-    return ["<h2>Runs</h2>", f"<details><summary>{_count(len(rows), 'run')}</summary>{_table(heads, rows)}</details>"]
+    return [
+        "<h2>Runs</h2>",
+        f"<details><summary>{_count(len(rows), 'run')}</summary>{_table(heads, rows)}</details>",
+    ]

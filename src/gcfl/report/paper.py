@@ -1,4 +1,6 @@
-"""The paper's figures next to ours: {"title", "rows": [{"label", "paper", "ours"}]}, checked before any work."""
+"""The paper's figures next to ours: {"title", "rows": [{"label", "paper", "ours"}]}, checked before
+any work.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ class Row:
 
 @dataclass(frozen=True)
 class Beside:
-    """One table. Values are numbers, text such as '47.4 ± 0.3', or None where one side has nothing."""
+    """One table. Values are numbers, text such as '47.4 ± 0.3', or None where one side has
+    nothing.
+    """
 
     title: str
     rows: list[Row]
@@ -34,20 +38,34 @@ def beside(given: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None) -> lis
         return []
     several = [given] if isinstance(given, Mapping) else given
     if isinstance(several, str) or not isinstance(several, Sequence):
-        raise ConfigError(f"the paper's figures must be a mapping with title and rows, got {several!r}")
+        raise ConfigError(
+            f"the paper's figures must be a mapping with title and rows, got {several!r}"
+        )
     return [_one(mapping) for mapping in several]
 
 
 def left_by_sweeps(folders: Iterable[Path]) -> list[Any]:
     """What sweeps left for reports: sweep.json of these folders, and of the folders in them."""
-    files = [file for folder in folders for pattern in ("sweep.json", "*/sweep.json") for file in sorted(folder.glob(pattern))]
+    files = [
+        file
+        for folder in folders
+        for pattern in ("sweep.json", "*/sweep.json")
+        for file in sorted(folder.glob(pattern))
+    ]
     return [read_json(file) for file in dict.fromkeys(files)]
 
 
 def _one(mapping: Any) -> Beside:
     rows = mapping.get("rows") if isinstance(mapping, Mapping) else None
-    if not isinstance(rows, Sequence) or isinstance(rows, str) or not isinstance(mapping.get("title"), str):
-        raise ConfigError(f"the paper's figures must be a mapping with a title and a list of rows, got {mapping!r}")
+    if (
+        not isinstance(rows, Sequence)
+        or isinstance(rows, str)
+        or not isinstance(mapping.get("title"), str)
+    ):
+        raise ConfigError(
+            "the paper's figures must be a mapping with a title and a list of rows, got "
+            f"{mapping!r}"
+        )
     return Beside(mapping["title"], [_row(row) for row in rows], str(mapping.get("note", "")))
 
 
@@ -56,7 +74,9 @@ def _row(row: Any) -> Row:
         raise ConfigError(f"a row of the paper's figures has label, paper and ours, got {row!r}")
     paper, ours = row["paper"], row["ours"]
     numbers = all(isinstance(value, int | float) for value in (paper, ours))
-    return Row(str(row["label"]), _text(paper), _text(ours), f"{ours - paper:+.3g}" if numbers else "-")
+    return Row(
+        str(row["label"]), _text(paper), _text(ours), f"{ours - paper:+.3g}" if numbers else "-"
+    )
 
 
 def _text(value: Any) -> str:

@@ -18,7 +18,17 @@ from gcfl.report.collect import Run
 from gcfl.report.study import order, shown
 
 _MOST = 4
-_DIVIDES = ("source", "samples", "clients", "partition", "alpha", "classes_per_client", "group", "owners", "min_size")
+_DIVIDES = (
+    "source",
+    "samples",
+    "clients",
+    "partition",
+    "alpha",
+    "classes_per_client",
+    "group",
+    "owners",
+    "min_size",
+)
 _MOST_CLIENTS = 40
 # What is wrong with samples does not change who holds them, and corrupting images takes long.
 _WITHOUT_NOISE = {
@@ -36,9 +46,16 @@ _WITHOUT_NOISE = {
 def partition(runs: Sequence[Run]) -> Section:
     """A heatmap of classes by clients for each division of the data, of the lowest seed."""
     divisions: dict[str, list[Run]] = {}
-    for run in sorted(runs, key=lambda run: [order(run.settings.get(f"data.{name}")) for name in _DIVIDES]):
-        divisions.setdefault(repr([run.settings.get(f"data.{name}") for name in _DIVIDES]), []).append(run)
-    lowest = [[run for run in members if run.seed == min(other.seed for other in members)] for members in divisions.values()]
+    for run in sorted(
+        runs, key=lambda run: [order(run.settings.get(f"data.{name}")) for name in _DIVIDES]
+    ):
+        divisions.setdefault(
+            repr([run.settings.get(f"data.{name}") for name in _DIVIDES]), []
+        ).append(run)
+    lowest = [
+        [run for run in members if run.seed == min(other.seed for other in members)]
+        for members in divisions.values()
+    ]
     by_title = {_title(members[0]): members for members in lowest}
     notes = ["Samples of each class at each client, before any noise; stronger colour is more."]
     plots = []
@@ -74,11 +91,16 @@ def _heat(id: str, title: str, runs: Sequence[Run]) -> Heat | str:
     quiet.setLevel(logging.ERROR)  # what is to say of the data was said when the run started
     try:
         settings: dict[str, Any] = config.read_toml(RunFolder.open(run.folder).config)
-        settings["data"] = {name: value for name, value in settings.get("data", {}).items() if name not in _WITHOUT_NOISE}
+        settings["data"] = {
+            name: value
+            for name, value in settings.get("data", {}).items()
+            if name not in _WITHOUT_NOISE
+        }
         settings.pop("given", None)
         source, federation = federate(config.build(settings)[0], Given())
     except (GcflError, OSError, MemoryError) as error:
-        return f"its data cannot be read here ({str(error) if isinstance(error, GcflError) else one_line(error)})"
+        why = str(error) if isinstance(error, GcflError) else one_line(error)
+        return f"its data cannot be read here ({why})"
     finally:
         quiet.setLevel(level)
     clients = federation.clients
@@ -87,8 +109,17 @@ def _heat(id: str, title: str, runs: Sequence[Run]) -> Heat | str:
         return "the clients' sizes are not those of the data that is there now"
     labels = source.y[clients.ids]
     counts = [
-        np.bincount(labels[clients.partition[client]], minlength=len(source.classes)).tolist() for client in range(len(clients))
+        np.bincount(labels[clients.partition[client]], minlength=len(source.classes)).tolist()
+        for client in range(len(clients))
     ]
     shown_ = counts[:_MOST_CLIENTS]
     names = list(clients.names or map(str, range(len(clients))))[:_MOST_CLIENTS]
-    return Heat(id, title, "client", "class", names, [str(name) for name in source.classes], np.array(shown_).T.tolist())
+    return Heat(
+        id,
+        title,
+        "client",
+        "class",
+        names,
+        [str(name) for name in source.classes],
+        np.array(shown_).T.tolist(),
+    )

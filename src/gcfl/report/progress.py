@@ -1,4 +1,6 @@
-"""How a run tells that it is alive: a bar on a terminal, plain lines elsewhere, nothing when quiet. All on stderr."""
+"""How a run tells that it is alive: a bar on a terminal, plain lines elsewhere, nothing when quiet.
+All on stderr.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,13 @@ from types import TracebackType
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.progress import Progress as Bar
 
 from gcfl.engine import RunFolder
@@ -34,10 +42,16 @@ class Progress:
     def __enter__(self) -> Progress:
         logging.getLogger("gcfl").addHandler(self._handler)
         if not self._quiet:
-            logging.getLogger("gcfl.data").setLevel(logging.INFO)  # long reading, decoding, corrupting
+            # long reading, decoding, corrupting
+            logging.getLogger("gcfl.data").setLevel(logging.INFO)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if self._bar is not None:
             self._bar.stop()
         logging.getLogger("gcfl").removeHandler(self._handler)
@@ -49,7 +63,12 @@ class Progress:
         if self._quiet:
             return
         again = f", continuing after round {done}" if done else ""
-        self._console.print(escape(f"{experiment.method} on {experiment.data.source}, {experiment.rounds} rounds{again}"))
+        self._console.print(
+            escape(
+                f"{experiment.method} on {experiment.data.source}, {experiment.rounds} "
+                f"rounds{again}"
+            )
+        )
         self._console.print(escape(f"folder: {folder.path}"), soft_wrap=True)
         if self._console.is_terminal:
             self._bar = Bar(
@@ -79,11 +98,15 @@ class Progress:
         if now - self._printed >= _LINE_SECONDS or record.round + 1 == self._total:
             self._printed = now
             loss = "-" if record.loss is None else f"{record.loss:.4f}"
-            self._console.print(f"round {record.round + 1}/{self._total}  accuracy {shown}  loss {loss}")
+            self._console.print(
+                f"round {record.round + 1}/{self._total}  accuracy {shown}  loss {loss}"
+            )
 
 
 class _Warnings(logging.Handler):
-    """The package's warnings and what it says of long work on data, one line each, not torn by the bar."""
+    """The package's warnings and what it says of long work on data, one line each, not torn by the
+    bar.
+    """
 
     def __init__(self, console: Console) -> None:
         super().__init__(logging.INFO)

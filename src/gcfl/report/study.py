@@ -1,4 +1,6 @@
-"""What a set of runs compares: settings they share, settings that differ, and groups of runs that differ in the seed alone."""
+"""What a set of runs compares: settings they share, settings that differ, and groups of runs that
+differ in the seed alone.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,11 @@ from typing import Any
 from gcfl.experiment import SHORT
 from gcfl.report.collect import Run
 
-# They cannot change a result (engine), or follow from the seed (given: digests of first weights and of samples that were drawn).
+# They cannot change a result (engine), or follow from the seed (given: digests of first weights and
+# of samples that were drawn).
 _NEUTRAL = ("seed", "engine.workers", "engine.checkpoint_every")
-# The order in which settings are tried as an explanation of what differs; the others follow by name.
+# The order in which settings are tried as an explanation of what differs; the others follow by
+# name.
 _FIRST = (
     "method",
     "data.source",
@@ -47,14 +51,18 @@ class Spread:
 
 def spread(values: Iterable[float | None]) -> Spread | None:
     known = [float(value) for value in values if value is not None]
-    return Spread(mean(known), stdev(known) if len(known) > 1 else None, len(known)) if known else None
+    return (
+        Spread(mean(known), stdev(known) if len(known) > 1 else None, len(known)) if known else None
+    )
 
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that differ in the seed alone. values: those of the columns, None for a setting that the method does not have.
+    """Runs that differ in the seed alone. values: those of the columns, None for a setting that the
+    method does not have.
 
-    spoken: those of them that its name is made of; line: the part about the method; scene: that about the problem.
+    spoken: those of them that its name is made of; line: the part about the method; scene: that
+    about the problem.
     """
 
     values: dict[str, Any]
@@ -69,8 +77,12 @@ class Group:
 
     @cached_property
     def used(self) -> list[Run]:
-        """The runs that figures are made of: the finished ones, or, where none is, what there is."""
-        return [run for run in self.runs if run.finished] or [run for run in self.runs if run.records]
+        """The runs that figures are made of: the finished ones, or, where none is, what
+        there is.
+        """
+        return [run for run in self.runs if run.finished] or [
+            run for run in self.runs if run.records
+        ]
 
     @property
     def finished(self) -> bool:
@@ -88,7 +100,9 @@ class Group:
 
     @property
     def knows_truth(self) -> bool:
-        """Skyline is told which samples are clean, so it is a mark to measure by, not a competitor."""
+        """Skyline is told which samples are clean, so it is a mark to measure by, not a
+        competitor.
+        """
         return "skyline" in str(self.runs[0].settings["method"]).split("+")
 
     @cached_property
@@ -102,7 +116,9 @@ class Group:
 
 @dataclass(frozen=True)
 class Study:
-    """common: settings that all runs share. columns: those that tell groups apart. implied: others that differ along with them."""
+    """common: settings that all runs share. columns: those that tell groups apart. implied: others
+    that differ along with them.
+    """
 
     runs: list[Run]
     common: dict[str, Any]
@@ -123,13 +139,21 @@ class Study:
 
     @cached_property
     def best(self) -> list[Group]:
-        """In each scene with several methods the finished group with the highest accuracy; ties share it."""
+        """In each scene with several methods the finished group with the highest accuracy; ties
+        share it.
+        """
         winners = []
         for groups in self.scenes.values():
-            rated = [group for group in groups if group.finished and group.accuracy and not group.knows_truth]
+            rated = [
+                group
+                for group in groups
+                if group.finished and group.accuracy and not group.knows_truth
+            ]
             if len(groups) > 1 and rated:
                 top = max(group.accuracy.mean for group in rated if group.accuracy)
-                winners += [group for group in rated if group.accuracy and group.accuracy.mean == top]
+                winners += [
+                    group for group in rated if group.accuracy and group.accuracy.mean == top
+                ]
         return winners
 
 
@@ -141,23 +165,40 @@ def study(runs: Sequence[Run], labels: Mapping[str, str] | None = None) -> Study
     columns = _columns(runs, [name for name in differing if name not in given])
     if _seeds_collide(runs, columns):  # other data or another model from Python is not another seed
         columns = _columns(runs, columns + given)
-    common = {name: runs[0].settings[name] for name in names if name not in differing and not name.startswith("given.")}
+    common = {
+        name: runs[0].settings[name]
+        for name in names
+        if name not in differing and not name.startswith("given.")
+    }
     groups: dict[str, list[Run]] = {}
     for run in runs:
         groups.setdefault(_key([run.settings.get(name) for name in columns]), []).append(run)
-    made = [_group(sorted(members, key=lambda run: run.seed), columns, runs) for members in groups.values()]
-    made.sort(key=lambda group: [order(group.values[name]) for name in sorted(columns, key=lambda name: not is_scene(name))])
+    made = [
+        _group(sorted(members, key=lambda run: run.seed), columns, runs)
+        for members in groups.values()
+    ]
+    made.sort(
+        key=lambda group: [
+            order(group.values[name])
+            for name in sorted(columns, key=lambda name: not is_scene(name))
+        ]
+    )
     implied = [name for name in differing if name not in columns and name not in given]
     return Study(list(runs), common, columns, implied, _labelled(made, labels or {}))
 
 
 def _labelled(groups: list[Group], labels: Mapping[str, str]) -> list[Group]:
-    """By their names in the sweep, in its order, where those and the methods' own names go hand in hand."""
+    """By their names in the sweep, in its order, where those and the methods' own names go hand in
+    hand.
+    """
     pairs = {(group.line, labels.get(run.folder.name)) for group in groups for run in group.runs}
     names = {line: label for line, label in pairs if label is not None}
     if not (len(pairs) == len(names) == len(set(names.values()))):
         return groups
-    places, scenes = list(dict.fromkeys(labels.values())), list(dict.fromkeys(group.scene for group in groups))
+    places, scenes = (
+        list(dict.fromkeys(labels.values())),
+        list(dict.fromkeys(group.scene for group in groups)),
+    )
     made = []
     for group in groups:
         own = {"method": names[group.line]}
@@ -168,14 +209,21 @@ def _labelled(groups: list[Group], labels: Mapping[str, str]) -> list[Group]:
 
 
 def _columns(runs: Sequence[Run], differing: list[str]) -> list[str]:
-    """Method and data, and every setting that these two do not determine: a rate that belongs to a method says nothing more."""
+    """Method and data, and every setting that these two do not determine: a rate that belongs to a
+    method says nothing more.
+    """
     chosen = [name for name in differing if name in _BASE]
-    return chosen + [name for name in differing if name not in _BASE and not _determined(runs, name, chosen)]
+    return chosen + [
+        name for name in differing if name not in _BASE and not _determined(runs, name, chosen)
+    ]
 
 
 def _determined(runs: Sequence[Run], name: str, by: Sequence[str]) -> bool:
     seen: dict[str, str] = {}
-    values = ((_key([run.settings.get(other) for other in by]), _key(run.settings.get(name))) for run in runs)
+    values = (
+        (_key([run.settings.get(other) for other in by]), _key(run.settings.get(name)))
+        for run in runs
+    )
     return all(seen.setdefault(where, value) == value for where, value in values)
 
 
@@ -185,20 +233,42 @@ def _seeds_collide(runs: Sequence[Run], columns: list[str]) -> bool:
 
 
 def _group(members: list[Run], columns: list[str], runs: Sequence[Run]) -> Group:
-    """What a method, or a data set, has one value of does not tell its runs apart, and is left out of their name."""
+    """What a method, or a data set, has one value of does not tell its runs apart, and is left out
+    of their name.
+    """
     settings = members[0].settings
-    like = {base: [run for run in runs if run.settings.get(base) == settings.get(base)] for base in _BASE}
+    like = {
+        base: [run for run in runs if run.settings.get(base) == settings.get(base)]
+        for base in _BASE
+    }
     bases = {name: "data.source" if is_scene(name) else "method" for name in columns}
-    named = [name for name in columns if name in _BASE or not _determined(like[bases[name]], name, [])]
+    named = [
+        name for name in columns if name in _BASE or not _determined(like[bases[name]], name, [])
+    ]
     values = {name: members[0].settings.get(name) for name in columns}
     spoken = {name: values[name] for name in named}
-    return Group(values, spoken, members, told(spoken, scene=False) or str(settings["method"]), told(spoken, scene=True))
+    return Group(
+        values,
+        spoken,
+        members,
+        told(spoken, scene=False) or str(settings["method"]),
+        told(spoken, scene=True),
+    )
 
 
 def told(values: dict[str, Any], *, scene: bool, without: str | None = None) -> str:
-    """'gcfl, score distance': the settings of the method, or those of the problem, but for one of them."""
-    parts = {name: value for name, value in values.items() if name != without and value is not None and is_scene(name) == scene}
-    return ", ".join(shown(value) if name in _BARE else f"{short(name)} {shown(value, name)}" for name, value in parts.items())
+    """'gcfl, score distance': the settings of the method, or those of the problem, but for one of
+    them.
+    """
+    parts = {
+        name: value
+        for name, value in values.items()
+        if name != without and value is not None and is_scene(name) == scene
+    }
+    return ", ".join(
+        shown(value) if name in _BARE else f"{short(name)} {shown(value, name)}"
+        for name, value in parts.items()
+    )
 
 
 def short(name: str) -> str:

@@ -1,4 +1,6 @@
-"""Plots as inline SVG. Colours are classes of the page's style sheet, so that light, dark and print each have their own."""
+"""Plots as inline SVG. Colours are classes of the page's style sheet, so that light, dark and print
+each have their own.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def ticks(low: float, high: float, most: int = 5, whole: bool = False) -> list[f
     """Round numbers between two, at most so many; whole: of things that come in ones."""
     span = (high - low) or 1.0
     step = 10.0 ** math.floor(math.log10(span / most))
-    step = next(step * factor for factor in (1, 2, 2.5, 5, 10, 20) if span / (step * factor) <= most)
+    step = next(
+        step * factor for factor in (1, 2, 2.5, 5, 10, 20) if span / (step * factor) <= most
+    )
     step = max(1, math.ceil(step)) if whole else step
     first = math.ceil(low / step - 1e-9)
     return [round(number * step, 12) for number in range(first, math.floor(high / step + 1e-9) + 1)]
@@ -54,7 +58,12 @@ def log_ticks(low: float, high: float) -> list[float]:
     """1, 2 and 5 of each power of ten, or the powers alone where that is too many."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for factors in ((1, 2, 5), (1, 3), (1,)):
-        found = [factor * 10.0**power for power in powers for factor in factors if low <= factor * 10.0**power <= high]
+        found = [
+            factor * 10.0**power
+            for power in powers
+            for factor in factors
+            if low <= factor * 10.0**power <= high
+        ]
         if len(found) <= 6:
             break
     return found if len(found) > 1 else [low, high]
@@ -85,11 +94,17 @@ def _chart(chart: Chart, lines: Sequence[str]) -> str:
     def up(y: float) -> float:
         return _TOP + height * (1 - (min(max(y, low), high) - low) / (high - low))
 
-    parts = [_text(2, 11, chart.y, "start"), _text(_WIDTH - _RIGHT, _HEIGHT - 4, _axis(chart), "end")]
+    parts = [
+        _text(2, 11, chart.y, "start"),
+        _text(_WIDTH - _RIGHT, _HEIGHT - 4, _axis(chart), "end"),
+    ]
     for y in ticks(100 * low, 100 * high):
         parts.append(f'<path class="grid" d="M{_LEFT} {up(y / 100):.1f}H{_WIDTH - _RIGHT}"/>')
         parts.append(_text(_LEFT - 4, up(y / 100) + 4, number(y), "end"))
-    for x in _spaced(log_ticks(left, right) if chart.log else ticks(left, right, whole=chart.x == "rounds"), across):
+    for x in _spaced(
+        log_ticks(left, right) if chart.log else ticks(left, right, whole=chart.x == "rounds"),
+        across,
+    ):
         parts.append(f'<path class="grid" d="M{across(x):.1f} {_TOP}V{_HEIGHT - _BOTTOM}"/>')
         parts.append(_text(across(x), _HEIGHT - _BOTTOM + 13, number(x), "middle"))
     for line in chart.lines:
@@ -117,8 +132,12 @@ def _spaced(values: list[float], across: Scale) -> list[float]:
 
 def _range(lines: Sequence[Line]) -> tuple[float, float]:
     """All values and bands, with a little air, within 0 and 1."""
-    lows = [y - (line.sd[place] if line.sd else 0) for line in lines for place, y in enumerate(line.y)]
-    highs = [y + (line.sd[place] if line.sd else 0) for line in lines for place, y in enumerate(line.y)]
+    lows = [
+        y - (line.sd[place] if line.sd else 0) for line in lines for place, y in enumerate(line.y)
+    ]
+    highs = [
+        y + (line.sd[place] if line.sd else 0) for line in lines for place, y in enumerate(line.y)
+    ]
     low, high = min(lows), max(highs)
     air = max(0.04 * (high - low), 0.01)
     return max(0.0, low - air), min(1.0, high + air)
@@ -132,10 +151,15 @@ def _line(line: Line, place: int, across: Scale, up: Scale, points: bool) -> str
     parts = [f"<title>{escape(line.name)}</title>"]
     if line.sd and len(at) > 1:
         upper = [f"{across(line.x[i]):.1f} {up(line.y[i] + line.sd[i]):.1f}" for i in shown]
-        lower = [f"{across(line.x[i]):.1f} {up(line.y[i] - line.sd[i]):.1f}" for i in reversed(shown)]
+        lower = [
+            f"{across(line.x[i]):.1f} {up(line.y[i] - line.sd[i]):.1f}" for i in reversed(shown)
+        ]
         parts.append(f'<path class="band {colour}" d="M{"L".join(upper + lower)}Z"/>')
     if len(at) > 1:
-        parts.append(f'<path class="line {colour}" {_dashed(dashes)}d="M{"L".join(f"{x:.1f} {y:.1f}" for x, y in at)}"/>')
+        parts.append(
+            f'<path class="line {colour}" '
+            f'{_dashed(dashes)}d="M{"L".join(f"{x:.1f} {y:.1f}" for x, y in at)}"/>'
+        )
     if points or len(at) == 1:
         parts += [f'<circle class="dot {colour}" cx="{x:.1f}" cy="{y:.1f}" r="3"/>' for x, y in at]
     return f'<g data-line="{place}">{"".join(parts)}</g>'
@@ -159,7 +183,11 @@ def _bars(bars: Bars) -> str:
             parts.append(_box(f"fill c{place}", left, top + 15, wide, 12, words))
             left += wide
         parts.append(_text(left + 4, top + 25, totals[row], "start"))
-    return _svg(_ROW * len(bars.rows), "CPU-seconds per round" + (f": {bars.title}" if bars.title else ""), parts)
+    return _svg(
+        _ROW * len(bars.rows),
+        "CPU-seconds per round" + (f": {bars.title}" if bars.title else ""),
+        parts,
+    )
 
 
 def _heat(heat: Heat) -> str:
@@ -172,7 +200,10 @@ def _heat(heat: Heat) -> str:
     numbered = clients <= _MOST_NUMBERED and high >= 14 and wide >= _LETTER * len(str(most)) + 2
     bottom = 16 + high * classes
     parts = [_text(0, 11, heat.y, "start"), _text(_WIDTH - 2, bottom + 27, heat.x, "end")]
-    every_row, every_column = -(-12 // int(high)), math.ceil((_LETTER * max(map(len, column_names)) + 4) / wide)
+    every_row, every_column = (
+        -(-12 // int(high)),
+        math.ceil((_LETTER * max(map(len, column_names)) + 4) / wide),
+    )
     for row, name in enumerate(heat.rows):
         if row % every_row == 0:
             parts.append(_text(left - 4, 16 + high * row + high / 2 + 4, row_names[row], "end"))
@@ -182,14 +213,24 @@ def _heat(heat: Heat) -> str:
             words = f"{heat.x} {heat.columns[column]}, {name}: {value}"
             parts.append(_box("cell", x, y, wide, high, words, f' fill-opacity="{strength:.3f}"'))
             if numbered and value:
-                parts.append(_text(x + wide / 2, y + high / 2 + 4, str(value), "middle", "strong" if strength > 0.55 else "count"))
+                parts.append(
+                    _text(
+                        x + wide / 2,
+                        y + high / 2 + 4,
+                        str(value),
+                        "middle",
+                        "strong" if strength > 0.55 else "count",
+                    )
+                )
     for column, name in enumerate(column_names):
         if column % every_column == 0:
             parts.append(_text(left + wide * (column + 0.5), bottom + 13, name, "middle"))
     return _svg(bottom + 32, f"{heat.y} by {heat.x}: {heat.title}", parts)
 
 
-def _box(kind: str, x: float, y: float, wide: float, high: float, words: str, more: str = "") -> str:
+def _box(
+    kind: str, x: float, y: float, wide: float, high: float, words: str, more: str = ""
+) -> str:
     size = f'x="{x:.2f}" y="{y:.2f}" width="{wide:.2f}" height="{high:.2f}"'
     return f'<rect class="{kind}" {size}{more}><title>{escape(words)}</title></rect>'
 
@@ -197,7 +238,11 @@ def _box(kind: str, x: float, y: float, wide: float, high: float, words: str, mo
 def _told_apart(names: Sequence[str], width: float) -> list[str]:
     """Names that fit; where that makes two alike, their places in the table."""
     cut = [_cut(name, width) for name in names]
-    return cut if len(set(cut)) == len(set(names)) else [f"#{place}" for place in range(1, len(names) + 1)]
+    return (
+        cut
+        if len(set(cut)) == len(set(names))
+        else [f"#{place}" for place in range(1, len(names) + 1)]
+    )
 
 
 def _cut(text: str, width: float) -> str:
@@ -211,4 +256,6 @@ def _text(x: float, y: float, words: str, anchor: str, kind: str = "") -> str:
 
 
 def _svg(height: float, title: str, parts: Sequence[str]) -> str:
-    return f'<svg class="plot" viewBox="0 0 {_WIDTH} {height:.0f}" role="img" aria-label="{escape(title)}">{"".join(parts)}</svg>'
+    size = f'viewBox="0 0 {_WIDTH} {height:.0f}"'
+    start = f'<svg class="plot" {size} role="img" aria-label="{escape(title)}">'
+    return f"{start}{''.join(parts)}</svg>"

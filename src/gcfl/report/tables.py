@@ -1,4 +1,6 @@
-"""The summary table: a row for each group of runs, accuracy next to cost; and its csv, json and md forms."""
+"""The summary table: a row for each group of runs, accuracy next to cost; and its csv, json and md
+forms.
+"""
 
 from __future__ import annotations
 
@@ -30,12 +32,19 @@ def whole_energy(run: Run) -> float | None:
     told = run.energy or {}
     kwh, rounds = told.get("kwh"), told.get("rounds")
     return (
-        float(kwh) if isinstance(kwh, int | float) and math.isfinite(kwh) and rounds == len(run.records) and run.finished else None
+        float(kwh)
+        if isinstance(kwh, int | float)
+        and math.isfinite(kwh)
+        and rounds == len(run.records)
+        and run.finished
+        else None
     )
 
 
 def rows(study: Study) -> list[dict[str, Any]]:
-    """By group: its settings, seeds and state, whether it is the best of its scene, and a `Spread` (or None) for each measure."""
+    """By group: its settings, seeds and state, whether it is the best of its scene, and a `Spread`
+    (or None) for each measure.
+    """
     full = {scene: _fedavg(groups) for scene, groups in study.scenes.items()}
     found = []
     for group in study.groups:
@@ -57,7 +66,9 @@ def rows(study: Study) -> list[dict[str, Any]]:
 
 def _fedavg(groups: list[Group]) -> float | None:
     """CPU-seconds of the scene's only finished FedAvg."""
-    plain = [group for group in groups if group.runs[0].settings["method"] == "fedavg" and group.finished]
+    plain = [
+        group for group in groups if group.runs[0].settings["method"] == "fedavg" and group.finished
+    ]
     found = spread(run.cost["cpu"] for run in plain[0].used) if len(plain) == 1 else None
     return found.mean if found else None
 
@@ -65,20 +76,30 @@ def _fedavg(groups: list[Group]) -> float | None:
 def cells(study: Study) -> tuple[list[str], list[list[str]]]:
     """Heads and texts for people. Columns that no run fills are left out."""
     made = rows(study)
-    columns = [(short(name), _setting(name)) for name in study.columns] or [("method", lambda row: str(row["group"].line))]
+    columns = [(short(name), _setting(name)) for name in study.columns] or [
+        ("method", lambda row: str(row["group"].line))
+    ]
     columns += [
         ("accuracy, %", lambda row: percent(row["accuracy"]) + (" ★" if row["best"] else "")),
         ("clean, %", lambda row: percent(row["clean_share"])),
         ("CPU-seconds", lambda row: plus_minus(row["cpu_seconds"])),
-        ("CPU of FedAvg's", lambda row: "-" if row["cpu_of_fedavg"] is None else f"{row['cpu_of_fedavg']:.2f}"),
-        ("samples trained on", lambda row: "-" if row["samples"] is None else f"{row['samples'].mean:,.0f}"),
+        (
+            "CPU of FedAvg's",
+            lambda row: "-" if row["cpu_of_fedavg"] is None else f"{row['cpu_of_fedavg']:.2f}",
+        ),
+        (
+            "samples trained on",
+            lambda row: "-" if row["samples"] is None else f"{row['samples'].mean:,.0f}",
+        ),
         ("sent", lambda row: "-" if row["bytes"] is None else human(row["bytes"].mean)),
         ("energy, Wh (estimate)", lambda row: _watt_hours(row["energy_kwh_estimate"])),
         ("runs", lambda row: row["state"]),
     ]
     texts = [[of(row) for _, of in columns] for row in made]
     kept = [place for place, _ in enumerate(columns) if any(line[place] != "-" for line in texts)]
-    return [columns[place][0] for place in kept], [[line[place] for place in kept] for line in texts]
+    return [columns[place][0] for place in kept], [
+        [line[place] for place in kept] for line in texts
+    ]
 
 
 def _setting(name: str) -> Callable[[dict[str, Any]], str]:
@@ -99,19 +120,39 @@ def plus_minus(value: Spread | None) -> str:
 
 
 def _watt_hours(value: Spread | None) -> str:
-    return "-" if value is None else plus_minus(Spread(1000 * value.mean, None if value.sd is None else 1000 * value.sd, value.n))
+    return (
+        "-"
+        if value is None
+        else plus_minus(
+            Spread(1000 * value.mean, None if value.sd is None else 1000 * value.sd, value.n)
+        )
+    )
 
 
 def as_json(study: Study, left_out: list[tuple[str, str]]) -> str:
     def plain(value: Any) -> Any:
-        return {"mean": value.mean, "sd": value.sd, "n": value.n} if isinstance(value, Spread) else value
+        return (
+            {"mean": value.mean, "sd": value.sd, "n": value.n}
+            if isinstance(value, Spread)
+            else value
+        )
 
     groups = []
     for row in rows(study):
-        runs = [{"name": run.name, "seed": run.seed, "state": run.state, "accuracy": run.accuracy} for run in row["group"].runs]
-        groups.append({name: plain(value) for name, value in row.items() if name != "group"} | {"runs": runs})
+        runs = [
+            {"name": run.name, "seed": run.seed, "state": run.state, "accuracy": run.accuracy}
+            for run in row["group"].runs
+        ]
+        groups.append(
+            {name: plain(value) for name, value in row.items() if name != "group"} | {"runs": runs}
+        )
     told = [{"name": name, "why": why} for name, why in left_out]
-    return json.dumps({"common": study.common, "groups": groups, "left_out": told}, indent=2, allow_nan=False) + "\n"
+    return (
+        json.dumps(
+            {"common": study.common, "groups": groups, "left_out": told}, indent=2, allow_nan=False
+        )
+        + "\n"
+    )
 
 
 def as_csv(study: Study) -> str:
@@ -119,13 +160,22 @@ def as_csv(study: Study) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     heads = [*(study.columns or ["method"]), "seeds", "state", "best", "cpu_of_fedavg"]
-    writer.writerow([*heads, *(f"{name}_{part}" for name in _MEASURES for part in ("mean", "sd", "n"))])
+    writer.writerow(
+        [*heads, *(f"{name}_{part}" for name in _MEASURES for part in ("mean", "sd", "n"))]
+    )
     for row in rows(study):
         line = [_raw(value) for value in row["settings"].values()] or [row["group"].line]
-        line += [" ".join(map(str, row["seeds"])), row["state"], str(row["best"]).lower(), _raw(row["cpu_of_fedavg"])]
+        line += [
+            " ".join(map(str, row["seeds"])),
+            row["state"],
+            str(row["best"]).lower(),
+            _raw(row["cpu_of_fedavg"]),
+        ]
         for name in _MEASURES:
             value = row[name]
-            line += ["", "", "0"] if value is None else [_raw(value.mean), _raw(value.sd), str(value.n)]
+            line += (
+                ["", "", "0"] if value is None else [_raw(value.mean), _raw(value.sd), str(value.n)]
+            )
         writer.writerow(line)
     return text.getvalue()
 
@@ -144,9 +194,17 @@ def as_md(study: Study, left_out: list[tuple[str, str]]) -> str:
 
 def best_note(study: Study) -> str:
     """What the star means, and what ± is."""
-    sd = "± is the standard deviation over seeds. " if any(len(group.used) > 1 for group in study.groups) else ""
+    sd = (
+        "± is the standard deviation over seeds. "
+        if any(len(group.used) > 1 for group in study.groups)
+        else ""
+    )
     star = "★ is the best accuracy among rows with the same data" if study.best else ""
-    truth = ", Skyline apart, which is told the truth" if star and any(group.knows_truth for group in study.groups) else ""
+    truth = (
+        ", Skyline apart, which is told the truth"
+        if star and any(group.knows_truth for group in study.groups)
+        else ""
+    )
     return f"{sd}{star}{truth}{'.' if star else ''}".strip()
 
 

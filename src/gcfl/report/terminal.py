@@ -36,16 +36,26 @@ def one_line(result: Result) -> str:
     accuracy = f"accuracy {result.curve[-1]:.4f}" if result.curve else "not evaluated yet"
     return (
         f"{result.config['method']}: {accuracy} after {len(result.rounds)} rounds{clean}; "
-        f"{cost['cpu']:.3g} CPU-seconds, {cost['samples'].get('backward', 0):,} samples trained on, {human(traffic)} sent"
+        f"{cost['cpu']:.3g} CPU-seconds, {cost['samples'].get('backward', 0):,} samples trained "
+        f"on, {human(traffic)} sent"
     )
 
 
 def hint(result: Result) -> str | None:
-    """A word where the training has hardly begun: the loss is still near that of guessing, log C."""
+    """A word where the training has hardly begun: the loss is still near that of guessing,
+    log C.
+    """
     last = result.rounds[-1]
-    if last["train_loss"] is None or last["per_class"] is None or last["train_loss"] < 0.8 * math.log(len(last["per_class"])):
+    if (
+        last["train_loss"] is None
+        or last["per_class"] is None
+        or last["train_loss"] < 0.8 * math.log(len(last["per_class"]))
+    ):
         return None
-    return "the training loss is still near that of guessing: more rounds, a higher train.lr or more train.epochs would help"
+    return (
+        "the training loss is still near that of guessing: more rounds, a higher train.lr or more "
+        "train.epochs would help"
+    )
 
 
 def show(result: Result) -> None:
@@ -55,7 +65,11 @@ def show(result: Result) -> None:
     console.print(str(result.folder), soft_wrap=True)
     if not result.finished:
         writer = owner(result.folder)
-        what = f"running now (process {writer})" if writer else f"not finished; to continue: {result.how_to_continue}"
+        what = (
+            f"running now (process {writer})"
+            if writer
+            else f"not finished; to continue: {result.how_to_continue}"
+        )
         console.print(f"{len(records)} of {result.config['rounds']} rounds, {what}", soft_wrap=True)
     if not records:
         return
@@ -66,9 +80,15 @@ def show(result: Result) -> None:
     console.print(f"{'':>7}accuracy on the test set, round 0 to {len(records) - 1}\n")
     console.print(_rounds_table(result))
     console.print(_cost_table(result))
-    left_out = [(record["round"], client, reason) for record in records for client, reason in record["left_out"].items()]
+    left_out = [
+        (record["round"], client, reason)
+        for record in records
+        for client, reason in record["left_out"].items()
+    ]
     for number, client, reason in left_out[:_MOST_LINES]:
-        console.print(f"round {number}: client {client} was left out: {reason}", soft_wrap=True, markup=False)
+        console.print(
+            f"round {number}: client {client} was left out: {reason}", soft_wrap=True, markup=False
+        )
     if len(left_out) > _MOST_LINES:
         console.print(f"and {len(left_out) - _MOST_LINES} more; all are in rounds.jsonl")
 
@@ -104,15 +124,23 @@ def _cost_table(result: Result) -> Table:
     for direction, names in cost["bytes"].items():
         for name, count in names.items():
             table.add_row(f"sent {direction}: {name}", human(count))
-    table.add_row("samples forward / backward", f"{cost['samples'].get('forward', 0):,} / {cost['samples'].get('backward', 0):,}")
+    table.add_row(
+        "samples forward / backward",
+        f"{cost['samples'].get('forward', 0):,} / {cost['samples'].get('backward', 0):,}",
+    )
     table.add_row("local steps", f"{cost['steps']:,}")
     return table
 
 
 def chart(
-    values: Sequence[float], width: int = _WIDTH, height: int = _HEIGHT, scale: tuple[float, float] | None = None
+    values: Sequence[float],
+    width: int = _WIDTH,
+    height: int = _HEIGHT,
+    scale: tuple[float, float] | None = None,
 ) -> list[str]:
-    """A block chart with the scale (of these values, if none is given) on the left, one line per row."""
+    """A block chart with the scale (of these values, if none is given) on the left, one line per
+    row.
+    """
     if not values:
         return []
     columns = min(width, len(values))

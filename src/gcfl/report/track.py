@@ -5,7 +5,8 @@
     with gcfl.report.track.MLflow("sqlite:///mlflow.db") as sink:
         gcfl.run(..., on_start=sink.start, on_round=sink)
 
-A tracker changes nothing in a run, and is no part of what a run is. Steps are rounds, counted from 0 as in rounds.jsonl.
+A tracker changes nothing in a run, and is no part of what a run is. Steps are rounds, counted from
+0 as in rounds.jsonl.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ def scalars(record: Mapping[str, Any]) -> dict[str, float]:
     found |= {f"coreset/{name}": value for name, value in record["coreset"].items()}
     found |= {f"samples/{name}": value for name, value in record["samples"].items()}
     found |= {f"cpu_seconds/{kind}": record["time"][kind]["cpu"] for kind in KINDS}
-    found |= {f"bytes/{direction}": sum(names.values()) for direction, names in record["bytes"].items()}
+    found |= {
+        f"bytes/{direction}": sum(names.values()) for direction, names in record["bytes"].items()
+    }
     found["left_out"] = len(record["left_out"])
     return {name: float(value) for name, value in found.items() if value is not None}
 
@@ -82,7 +85,10 @@ class _Sink:
             what()
         except Exception as error:
             self._broken = True
-            log.warning("tracking stopped, the run goes on: %s; gcfl track can send its rounds later", one_line(error))
+            log.warning(
+                "tracking stopped, the run goes on: %s; gcfl track can send its rounds later",
+                one_line(error),
+            )
 
 
 class TensorBoard(_Sink):
@@ -93,14 +99,18 @@ class TensorBoard(_Sink):
 
 
 class MLflow(_Sink):
-    """A sink that makes, or goes on with, a run of that name in the experiment 'gcfl' of a tracking server or database."""
+    """A sink that makes, or goes on with, a run of that name in the experiment 'gcfl' of a tracking
+    server or database.
+    """
 
     def __init__(self, uri: str, name: str = "run") -> None:
         super().__init__(_MLflow(uri), name)
 
 
 def tensorboard(folder: str | os.PathLike[str], logdir: str | os.PathLike[str]) -> None:
-    """All rounds of a run folder. What was written of the same run before is hidden by what is written now."""
+    """All rounds of a run folder. What was written of the same run before is hidden by what is
+    written now.
+    """
     _export(Path(folder), _TensorBoard(Path(logdir)))
 
 
@@ -132,7 +142,8 @@ class _TensorBoard:
         self._settings = "\n".join(f"    {key} = {shown(value)}" for key, value in settings.items())
 
     def add(self, round: int, values: Mapping[str, float]) -> None:
-        if self._writer is None:  # only now is it known from which step on earlier events no longer count
+        # only now is it known from which step on earlier events no longer count
+        if self._writer is None:
             self._writer = self._make(str(self._logdir / self._name), purge_step=round)
             if self._settings:
                 self._writer.add_text("settings", self._settings, round)
@@ -153,7 +164,9 @@ def _tensorboard_writer() -> Callable[..., Any]:
 
 
 class _MLflow:
-    """Through MLflow's client, which, unlike its functions, keeps no run open for the whole process."""
+    """Through MLflow's client, which, unlike its functions, keeps no run open for the whole
+    process.
+    """
 
     def __init__(self, uri: str) -> None:
         try:
@@ -172,12 +185,16 @@ class _MLflow:
         experiment = known.experiment_id if known else client.create_experiment("gcfl")
         # Run folders are named by what they are, so the same name is the same run.
         quoted = name.replace("'", "")
-        same = client.search_runs([experiment], filter_string=f"tags.\"gcfl.run\" = '{quoted}'", max_results=1)
+        same = client.search_runs(
+            [experiment], filter_string=f"tags.\"gcfl.run\" = '{quoted}'", max_results=1
+        )
         if same:
             self._run = same[0].info.run_id
             self._next = int(same[0].data.tags.get("gcfl.next_round", 0))
             return
-        self._run = client.create_run(experiment, run_name=name, tags={"gcfl.run": quoted}).info.run_id
+        self._run = client.create_run(
+            experiment, run_name=name, tags={"gcfl.run": quoted}
+        ).info.run_id
         params = [self._param(key, shown(value)[:_LONGEST]) for key, value in settings.items()]
         for start in range(0, len(params), 100):  # the most that MLflow takes at once
             client.log_batch(self._run, params=params[start : start + 100])
@@ -186,7 +203,10 @@ class _MLflow:
         if round < self._next:
             return
         now = int(time.time() * 1000)  # when it was told: records hold durations only
-        self._client.log_batch(self._run, metrics=[self._metric(name, value, now, round) for name, value in values.items()])
+        self._client.log_batch(
+            self._run,
+            metrics=[self._metric(name, value, now, round) for name, value in values.items()],
+        )
         self._client.set_tag(self._run, "gcfl.next_round", str(round + 1))
         self._next = round + 1
 

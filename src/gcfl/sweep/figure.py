@@ -1,4 +1,6 @@
-"""A sweep's figure: one line per method, over a setting, over rounds, over CPU-seconds or over bytes; a panel per data set."""
+"""A sweep's figure: one line per method, over a setting, over rounds, over CPU-seconds or over
+bytes; a panel per data set.
+"""
 
 from __future__ import annotations
 
@@ -38,22 +40,34 @@ def draw(plan: Plan, rows: Sequence[Row], path: Path) -> Path | None:
     if y not in _VALUES:
         raise ConfigError(f"figure.y {y!r} is unknown{did_you_mean(y, _VALUES)}")
     by = wish.get("panels")
-    panels = list(dict.fromkeys(repr(dict(row.differs).get(by)) for row in rows)) if by else ["None"]
+    panels = (
+        list(dict.fromkeys(repr(dict(row.differs).get(by)) for row in rows)) if by else ["None"]
+    )
     figure = Figure(figsize=(5.0 * len(panels) + 0.2, 4.3), dpi=150, layout="constrained")
     grid = np.atleast_1d(figure.subplots(1, len(panels), squeeze=False)[0])
-    differing = [name for name in dict(rows[0].differs) if len({repr(dict(row.differs).get(name)) for row in rows}) > 1]
+    differing = [
+        name
+        for name in dict(rows[0].differs)
+        if len({repr(dict(row.differs).get(name)) for row in rows}) > 1
+    ]
     names = [name for name in differing if name not in (x, by)]
     labels = list(dict.fromkeys(_line_of(row, names) for row in rows))
     for axes, panel in zip(grid, panels, strict=True):
         mine = [row for row in rows if not by or repr(dict(row.differs).get(by)) == panel]
-        (_bars if x == "label" else _over_run if x in _RUNNING else _over_setting)(axes, mine, names, labels, x, y)
+        (_bars if x == "label" else _over_run if x in _RUNNING else _over_setting)(
+            axes, mine, names, labels, x, y
+        )
         axes.set_title(panel.strip("'") if by else plan.title, fontsize=10)
         if x != "label":  # bars name their lines on this axis
             axes.set_ylabel(_VALUES[y])
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
     if x != "label":
-        handles = {label: handle for axes in grid for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+        handles = {
+            label: handle
+            for axes in grid
+            for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+        }
         figure.legend(
             handles.values(),
             handles.keys(),
@@ -71,12 +85,18 @@ def draw(plan: Plan, rows: Sequence[Row], path: Path) -> Path | None:
 
 def _line_of(row: Row, names: Sequence[str]) -> str:
     """What a line is called: whatever differs besides the axis and the panel."""
-    rest = [f"{value}" if name in ("label", "method") else f"{name} {value}" for name, value in row.differs if name in names]
+    rest = [
+        f"{value}" if name in ("label", "method") else f"{name} {value}"
+        for name, value in row.differs
+        if name in names
+    ]
     return ", ".join(rest) or row.label
 
 
 def _columns(labels: Iterable[str], panels: int) -> int:
-    """So many labels stand beside each other in a legend below the panels; about 75 letters fit below each."""
+    """So many labels stand beside each other in a legend below the panels; about 75 letters fit
+    below each.
+    """
     longest = max(map(len, labels)) + 8  # with the piece of line before it
     return max(1, min(5, 84 * panels // longest))
 
@@ -97,20 +117,33 @@ def _value(result: Result, y: str) -> float:
     return float("nan") if share is None else float(share)
 
 
-def _over_setting(axes: Any, rows: Sequence[Row], names: Sequence[str], labels: Sequence[str], x: str, y: str) -> None:
+def _over_setting(
+    axes: Any, rows: Sequence[Row], names: Sequence[str], labels: Sequence[str], x: str, y: str
+) -> None:
     lines: dict[str, list[tuple[float, list[float]]]] = {}
     for row in rows:
         place = dict(row.differs).get(x)
         if not isinstance(place, int | float):
-            raise ConfigError(f"figure.x {x!r} must be a setting of the sweep with numbers, 'round', 'cpu', 'bytes' or 'label'")
-        lines.setdefault(_line_of(row, names), []).append((float(place), [_value(result, y) for result in row.results]))
+            raise ConfigError(
+                f"figure.x {x!r} must be a setting of the sweep with numbers, 'round', 'cpu', "
+                "'bytes' or 'label'"
+            )
+        lines.setdefault(_line_of(row, names), []).append(
+            (float(place), [_value(result, y) for result in row.results])
+        )
     for label, points in lines.items():
         points.sort(key=lambda point: point[0])
         places = [place for place, _ in points]
         means = [float(np.mean(values)) for _, values in points]
         spread = [float(np.std(values, ddof=1)) if len(values) > 1 else 0.0 for _, values in points]
         axes.errorbar(
-            places, means, spread if any(spread) else None, marker="o", markersize=3.5, capsize=2, **_style(labels, label)
+            places,
+            means,
+            spread if any(spread) else None,
+            marker="o",
+            markersize=3.5,
+            capsize=2,
+            **_style(labels, label),
         )
     axes.set_xlabel(SWEPT.get(x, x))
     apart = sorted({place for points in lines.values() for place, _ in points})
@@ -120,7 +153,9 @@ def _over_setting(axes: Any, rows: Sequence[Row], names: Sequence[str], labels: 
         axes.minorticks_off()
 
 
-def _over_run(axes: Any, rows: Sequence[Row], names: Sequence[str], labels: Sequence[str], x: str, y: str) -> None:
+def _over_run(
+    axes: Any, rows: Sequence[Row], names: Sequence[str], labels: Sequence[str], x: str, y: str
+) -> None:
     for row in rows:
         curves = [_curve(result, x, y) for result in row.results]
         shortest = min(len(values) for _, values in curves)
@@ -131,7 +166,10 @@ def _over_run(axes: Any, rows: Sequence[Row], names: Sequence[str], labels: Sequ
         style = _style(labels, _line_of(row, names))
         axes.plot(places, values.mean(axis=0), **style)
         if len(values) > 1:
-            low, high = values.mean(axis=0) - values.std(axis=0, ddof=1), values.mean(axis=0) + values.std(axis=0, ddof=1)
+            low, high = (
+                values.mean(axis=0) - values.std(axis=0, ddof=1),
+                values.mean(axis=0) + values.std(axis=0, ddof=1),
+            )
             axes.fill_between(places, low, high, color=style["color"], alpha=0.12, linewidth=0)
     ends = [float(line.get_xdata()[-1]) for line in axes.lines if len(line.get_xdata())]
     if x == "round":
@@ -159,13 +197,31 @@ def _curve(result: Result, x: str, y: str) -> tuple[list[float], list[float]]:
     return places, values
 
 
-def _bars(axes: Any, rows: Sequence[Row], _: Sequence[str], __: Sequence[str], ___: str, y: str) -> None:
+def _bars(
+    axes: Any, rows: Sequence[Row], _: Sequence[str], __: Sequence[str], ___: str, y: str
+) -> None:
     values = [[_value(result, y) for result in row.results] for row in rows]
     names = [row.label for row in rows]
     spread = [float(np.std(one, ddof=1)) if len(one) > 1 else 0.0 for one in values]
-    axes.barh(names, [float(np.mean(one)) for one in values], xerr=spread if any(spread) else None, color=look(0)[0], height=0.6)
+    axes.barh(
+        names,
+        [float(np.mean(one)) for one in values],
+        xerr=spread if any(spread) else None,
+        color=look(0)[0],
+        height=0.6,
+    )
     axes.invert_yaxis()
-    axes.set_xlim(0, 1.15 * max(float(np.mean(one)) + extra for one, extra in zip(values, spread, strict=True)) or 1.0)
+    axes.set_xlim(
+        0,
+        1.15 * max(float(np.mean(one)) + extra for one, extra in zip(values, spread, strict=True))
+        or 1.0,
+    )
     axes.set_xlabel(_VALUES[y])
     for place, one in enumerate(values):
-        axes.text(float(np.mean(one)) + spread[place], place, f" {np.mean(one):.3f}", va="center", fontsize=8)
+        axes.text(
+            float(np.mean(one)) + spread[place],
+            place,
+            f" {np.mean(one):.3f}",
+            va="center",
+            fontsize=8,
+        )

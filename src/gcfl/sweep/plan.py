@@ -44,7 +44,10 @@ class Cell:
 
     @property
     def label(self) -> str:
-        shown = ", ".join(str(value) if name in ("label", "method") else f"{name} {value}" for name, value in self.differs)
+        shown = ", ".join(
+            str(value) if name in ("label", "method") else f"{name} {value}"
+            for name, value in self.differs
+        )
         return f"{shown or 'the run'}, seed {self.seed}"
 
 
@@ -67,7 +70,9 @@ def recipe_names() -> list[str]:
 
 def read_recipe(name: str) -> dict[str, Any]:
     """A recipe of the package, as it stands there."""
-    return tomllib.loads((resources.files("gcfl.recipes") / f"{name}.toml").read_text(encoding="utf-8"))
+    return tomllib.loads(
+        (resources.files("gcfl.recipes") / f"{name}.toml").read_text(encoding="utf-8")
+    )
 
 
 def read_plan(source: str, scale: str | None = None, seeds: int | None = None) -> Plan:
@@ -79,17 +84,29 @@ def read_plan(source: str, scale: str | None = None, seeds: int | None = None) -
     elif path.suffix == ".toml" or path.exists():
         raw, name, where = config.read_toml(path), path.stem, str(path)
     else:
-        raise ConfigError(f"{source!r} is neither a file nor a recipe{did_you_mean(source, recipe_names())}")
+        raise ConfigError(
+            f"{source!r} is neither a file nor a recipe{did_you_mean(source, recipe_names())}"
+        )
     unknown = next((key for key in raw if key not in _SECTIONS), None)
     if unknown is not None:
-        raise ConfigError(f"unknown section {unknown!r} in {where}{did_you_mean(unknown, _SECTIONS)}")
+        raise ConfigError(
+            f"unknown section {unknown!r} in {where}{did_you_mean(unknown, _SECTIONS)}"
+        )
     if scale is not None:
         raw = _scaled(raw, scale, where)
-    return Plan(name, raw.get("title", name), expand(raw, seeds, where), raw.get("figure", {}), raw.get("paper", {}))
+    return Plan(
+        name,
+        raw.get("title", name),
+        expand(raw, seeds, where),
+        raw.get("figure", {}),
+        raw.get("paper", {}),
+    )
 
 
 def _scaled(raw: Mapping[str, Any], scale: str, where: str) -> dict[str, Any]:
-    """The sweep with a scale's values over its own. A list or a value replaces another; null-like false drops a sweep's list."""
+    """The sweep with a scale's values over its own. A list or a value replaces another; null-like
+    false drops a sweep's list.
+    """
     scales = raw.get("scale", {})
     if scale not in scales and not (scale == "paper" and where.startswith("the recipe")):
         raise ConfigError(f"{where} has no scale {scale!r}; it has {', '.join(scales) or 'none'}")
@@ -104,7 +121,9 @@ def _scaled(raw: Mapping[str, Any], scale: str, where: str) -> dict[str, Any]:
                 config.assign(nested, name, value)
             merged[section] = nested
         else:
-            merged[section] = {key: value for key, value in {**before, **after}.items() if value is not False}
+            merged[section] = {
+                key: value for key, value in {**before, **after}.items() if value is not False
+            }
     return merged
 
 
@@ -113,20 +132,31 @@ def expand(raw: Mapping[str, Any], seeds: int | None, where: str) -> list[Cell]:
     shared = config.flat(raw.get("experiment", {}))
     sweep = dict(raw.get("sweep", {}))
     axes: list[list[Settings]] = []
-    follow: set[str] = set()  # of lists that go hand in hand, the first tells its runs apart, where its values differ
+    # of lists that go hand in hand, the first tells its runs apart, where its values differ
+    follow: set[str] = set()
     for table in _tables(sweep.get("zip", []), "zip", where):
         lists = {name: _values(name, value, where) for name, value in config.flat(table).items()}
         if len({len(values) for values in lists.values()}) > 1:
-            raise ConfigError(f"the lists of a zip in {where} must be equally long: {', '.join(lists)}")
-        axes.append([dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)])
+            raise ConfigError(
+                f"the lists of a zip in {where} must be equally long: {', '.join(lists)}"
+            )
+        axes.append(
+            [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
+        )
         first = next(iter(lists.values()), [])
         if len(set(map(repr, first))) == len(first):
             follow |= set(list(lists)[1:])
-    for name, value in config.flat({key: value for key, value in sweep.items() if key not in _SPECIAL}).items():
+    for name, value in config.flat(
+        {key: value for key, value in sweep.items() if key not in _SPECIAL}
+    ).items():
         axes.append([{name: one} for one in _values(name, value, where)])
     if cases := list(_tables(sweep.get("cases", []), "cases", where)):
         axes.append([config.flat(case) for case in cases])
-    numbers = list(range(seeds)) if seeds is not None else _values("seed", sweep.get("seed", [shared.pop("seed", 0)]), where)
+    numbers = (
+        list(range(seeds))
+        if seeds is not None
+        else _values("seed", sweep.get("seed", [shared.pop("seed", 0)]), where)
+    )
     shared.pop("seed", None)
     cells = []
     for combination in itertools.product(*axes):
@@ -135,7 +165,11 @@ def expand(raw: Mapping[str, Any], seeds: int | None, where: str) -> list[Cell]:
             own |= part
         label = own.pop("label", None)
         shown = {name: value for name, value in own.items() if name not in follow}
-        differs = {name: value for name, value in shown.items() if label is None or not any(name in case for case in cases)}
+        differs = {
+            name: value
+            for name, value in shown.items()
+            if label is None or not any(name in case for case in cases)
+        }
         if label is not None:
             differs = {"label": label, **differs}
         cells += [Cell({**shared, **own}, tuple(differs.items()), seed) for seed in numbers]

@@ -1,7 +1,8 @@
-"""Runs side by side, a process each: what is finished is skipped, what is broken is resumed, what fails is told and left.
+"""Runs side by side, a process each: what is finished is skipped, what is broken is resumed, what
+fails is told and left.
 
-A run's process dies with the sweep that started it, whatever ends that; the run folder is then whole, and the next sweep
-goes on where it stopped.
+A run's process dies with the sweep that started it, whatever ends that; the run folder is then
+whole, and the next sweep goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ OnOutcome = Callable[[Outcome], None]
 
 
 def run_cells(cells: Sequence[Cell], out: Path, jobs: int, on_outcome: OnOutcome) -> list[Outcome]:
-    """The outcome of every cell, in their order. Ctrl-C ends the runs that are going on, and nothing of them is lost."""
+    """The outcome of every cell, in their order. Ctrl-C ends the runs that are going on, and
+    nothing of them is lost.
+    """
     outcomes: dict[int, Outcome] = {}
 
     def settle(place: int, outcome: Outcome) -> None:
@@ -56,7 +59,10 @@ def run_cells(cells: Sequence[Cell], out: Path, jobs: int, on_outcome: OnOutcome
             waiting.append(place)
         else:
             settle(place, Outcome(cell, folder, was_finished=True))
-    if waiting and any(cells[place].settings.get("data.source", "digits") in ("digits", "blobs") for place in waiting):
+    if waiting and any(
+        cells[place].settings.get("data.source", "digits") in ("digits", "blobs")
+        for place in waiting
+    ):
         import sklearn.datasets  # noqa: F401  (once here, not once in every process)
     forks = "fork" in multiprocessing.get_all_start_methods()
     context: Any = multiprocessing.get_context("fork" if forks else "spawn")
@@ -66,7 +72,9 @@ def run_cells(cells: Sequence[Cell], out: Path, jobs: int, on_outcome: OnOutcome
             while waiting and len(going) < jobs:
                 place = waiting.pop(0)
                 ours, theirs = context.Pipe(duplex=False)
-                process = context.Process(target=_work, args=(theirs, cells[place], str(out), os.getpid()))
+                process = context.Process(
+                    target=_work, args=(theirs, cells[place], str(out), os.getpid())
+                )
                 process.start()
                 theirs.close()
                 going[ours] = (place, process)
@@ -76,7 +84,9 @@ def run_cells(cells: Sequence[Cell], out: Path, jobs: int, on_outcome: OnOutcome
     except KeyboardInterrupt:
         for _, process in going.values():
             process.kill()
-        raise Interrupted("stopped; what was finished is kept, and the same command goes on from there") from None
+        raise Interrupted(
+            "stopped; what was finished is kept, and the same command goes on from there"
+        ) from None
     return [outcomes[place] for place in range(len(cells))]
 
 
@@ -91,7 +101,9 @@ def _outcome(cell: Cell, connection: Any, process: Any) -> Outcome:
         kind, text = connection.recv_bytes().decode().split("\n", 1)
     except (EOFError, OSError):
         process.join()
-        return Outcome(cell, None, f"its process died (exit code {process.exitcode}): out of memory, or killed")
+        return Outcome(
+            cell, None, f"its process died (exit code {process.exitcode}): out of memory, or killed"
+        )
     finally:
         connection.close()
     process.join()
@@ -102,7 +114,8 @@ def _work(connection: Connection, cell: Cell, out: str, parent: int) -> None:
     """A process's life: one run."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the sweep's to handle
     _die_with(parent)
-    logging.getLogger("gcfl").setLevel(logging.ERROR)  # the same warning from many runs at once helps nobody
+    # the same warning from many runs at once helps nobody
+    logging.getLogger("gcfl").setLevel(logging.ERROR)
     try:
         answer = f"done\n{_run(cell, Path(out))}"
     except (GcflError, OSError, MemoryError) as error:

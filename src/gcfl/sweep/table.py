@@ -42,7 +42,9 @@ class Row:
         return None if any(share is None for share in shares) else mean(shares)
 
     def facts(self) -> dict[str, Any]:
-        """What the summary says of it: first what repeats from run to run, then what it cost this time."""
+        """What the summary says of it: first what repeats from run to run, then what it cost this
+        time.
+        """
         values = self.accuracies
         return {
             **dict(self.differs),
@@ -68,18 +70,33 @@ def rows_of(outcomes: Sequence[Outcome]) -> list[Row]:
     grouped: dict[str, tuple[Cell, list[Result]]] = {}  # by its text, since a value may be a list
     for outcome in outcomes:
         if outcome.folder is not None:
-            grouped.setdefault(repr(outcome.cell.differs), (outcome.cell, []))[1].append(load(outcome.folder))
+            grouped.setdefault(repr(outcome.cell.differs), (outcome.cell, []))[1].append(
+                load(outcome.folder)
+            )
     return [Row(cell.differs, tuple(results)) for cell, results in grouped.values()]
 
 
 def write_summary(plan: Plan, outcomes: Sequence[Outcome], rows: Sequence[Row], out: Path) -> Path:
     """summary.json, summary.csv and summary.md, and sweep.json for reports; returns summary.md."""
     facts = [row.facts() for row in rows]
-    failed = [{"run": outcome.cell.label, "problem": outcome.problem} for outcome in outcomes if outcome.problem]
-    write_json(out / "summary.json", {"title": plan.title, "rows": facts, "failed": failed, "paper": dict(plan.paper)})
-    labels = {outcome.folder.name: dict(outcome.cell.differs).get("label") for outcome in outcomes if outcome.folder is not None}
+    failed = [
+        {"run": outcome.cell.label, "problem": outcome.problem}
+        for outcome in outcomes
+        if outcome.problem
+    ]
+    write_json(
+        out / "summary.json",
+        {"title": plan.title, "rows": facts, "failed": failed, "paper": dict(plan.paper)},
+    )
+    labels = {
+        outcome.folder.name: dict(outcome.cell.differs).get("label")
+        for outcome in outcomes
+        if outcome.folder is not None
+    }
     known = {run: label for run, label in labels.items() if label}
-    write_json(out / "sweep.json", {"title": plan.title, "labels": known, "paper": _beside(plan, rows)})
+    write_json(
+        out / "sweep.json", {"title": plan.title, "labels": known, "paper": _beside(plan, rows)}
+    )
     text = io.StringIO()
     if facts:
         writer = csv.DictWriter(text, list(dict.fromkeys(name for row in facts for name in row)))
@@ -100,10 +117,20 @@ def _papers(plan: Plan) -> dict[str, float]:
 
 
 def _beside(plan: Plan, rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """The paper's figures next to ours, as a report shows them; empty where the paper gives none for any row."""
+    """The paper's figures next to ours, as a report shows them; empty where the paper gives none
+    for any row.
+    """
     paper, ours = _papers(plan), {_key(row): round(mean(row.accuracies), 4) for row in rows}
-    found = [{"label": name, "paper": paper[name], "ours": value} for name, value in ours.items() if name in paper]
-    return [{"title": f"The paper: {plan.title}", "note": plan.paper.get("note", ""), "rows": found}] if found else []
+    found = [
+        {"label": name, "paper": paper[name], "ours": value}
+        for name, value in ours.items()
+        if name in paper
+    ]
+    return (
+        [{"title": f"The paper: {plan.title}", "note": plan.paper.get("note", ""), "rows": found}]
+        if found
+        else []
+    )
 
 
 def markdown(plan: Plan, rows: Sequence[Row], failed: Sequence[dict[str, Any]] = ()) -> str:

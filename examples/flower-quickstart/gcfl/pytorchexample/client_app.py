@@ -22,7 +22,9 @@ def train(msg: Message, context: Context):
     model.load_state_dict(msg.content["arrays"].to_torch_state_dict())
     trainloader, _ = loaders(context)
     trainloader = coreset(model, trainloader, context)
-    loss = train_fn(model, trainloader, context.run_config["local-epochs"], msg.content["config"]["lr"])
+    loss = train_fn(
+        model, trainloader, context.run_config["local-epochs"], msg.content["config"]["lr"]
+    )
     metrics = MetricRecord({"train_loss": loss, "num-examples": len(trainloader.dataset)})
     content = RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": metrics})
     return Message(content=content, reply_to=msg)
@@ -34,5 +36,7 @@ def evaluate(msg: Message, context: Context):
     model.load_state_dict(msg.content["arrays"].to_torch_state_dict())
     _, testloader = loaders(context)
     loss, accuracy = test_fn(model, testloader)
-    metrics = MetricRecord({"eval_loss": loss, "eval_acc": accuracy, "num-examples": len(testloader.dataset)})
+    metrics = MetricRecord(
+        {"eval_loss": loss, "eval_acc": accuracy, "num-examples": len(testloader.dataset)}
+    )
     return Message(content=RecordDict({"metrics": metrics}), reply_to=msg)

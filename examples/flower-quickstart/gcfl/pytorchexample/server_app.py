@@ -24,7 +24,7 @@ def main(grid: Grid, context: Context) -> None:
         return MetricRecord({"loss": loss, "accuracy": accuracy})
 
     strategy = FedAvg(min_available_nodes=2)
-    strategy = GCFL(strategy, model=Net, validation=load_all(seed)[0], every=10, budget=0.1, score="distance")
+    strategy = GCFL(strategy, model=Net, validation=load_all(seed)[0], score="distance")
     strategy.start(
         grid=grid,
         initial_arrays=arrays,

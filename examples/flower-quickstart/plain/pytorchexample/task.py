@@ -30,24 +30,36 @@ def load_all(seed):
     """All digits, shuffled: the server's, the test set, the clients'."""
     images, labels = load_digits(return_X_y=True)
     order = np.random.default_rng(seed).permutation(len(labels))
-    x, y = torch.tensor(images[order] / 16, dtype=torch.float32).view(-1, 1, 8, 8), torch.tensor(labels[order])
-    return [TensorDataset(*part) for part in zip(*(t.tensor_split([SERVER, SERVER + TEST]) for t in (x, y)), strict=True)]
+    x, y = (
+        torch.tensor(images[order] / 16, dtype=torch.float32).view(-1, 1, 8, 8),
+        torch.tensor(labels[order]),
+    )
+    return [
+        TensorDataset(*part)
+        for part in zip(*(t.tensor_split([SERVER, SERVER + TEST]) for t in (x, y)), strict=True)
+    ]
 
 
 def load_data(partition_id, num_partitions, batch_size, seed):
-    """One client's loaders: 80% to train on, with wrong labels among them, 20% to test on, with right ones."""
+    """One client's loaders: 80% to train on, with wrong labels among them, 20% to test on, with
+    right ones.
+    """
     x, y = load_all(seed)[2].tensors
     draw = np.random.default_rng([seed, 1])
     holder = np.empty(len(y), dtype=int)
     for label in range(CLASSES):  # each class is spread unevenly
         members = np.flatnonzero(y.numpy() == label)
-        holder[members] = draw.choice(num_partitions, len(members), p=draw.dirichlet(np.full(num_partitions, 0.4)))
+        holder[members] = draw.choice(
+            num_partitions, len(members), p=draw.dirichlet(np.full(num_partitions, 0.4))
+        )
     mine = np.flatnonzero(holder == partition_id)
     draw = np.random.default_rng([seed, 2, partition_id])
     train, test = np.split(draw.permutation(mine), [max(1, round(0.8 * len(mine)))])
     noisy = y[train].clone()
     flipped = draw.permutation(len(train))[: round(WRONG * len(train))]
-    noisy[flipped] = (noisy[flipped] + torch.tensor(draw.integers(1, CLASSES, len(flipped)))) % CLASSES
+    noisy[flipped] = (
+        noisy[flipped] + torch.tensor(draw.integers(1, CLASSES, len(flipped)))
+    ) % CLASSES
     trainloader = DataLoader(TensorDataset(x[train], noisy), batch_size=batch_size, shuffle=True)
     return trainloader, DataLoader(TensorDataset(x[test], y[test]), batch_size=256)
 

@@ -1,7 +1,7 @@
 """CIFAR-10 and CIFAR-100: the binary version, the pickled python version, and their archives.
 
-The python version is a pickle. It is read by an unpickler that knows numpy arrays and nothing else, so a file that
-asks for anything more is refused, and nothing of it runs.
+The python version is a pickle. It is read by an unpickler that knows numpy arrays and nothing else,
+so a file that asks for anything more is refused, and nothing of it runs.
 """
 
 from __future__ import annotations
@@ -21,8 +21,18 @@ from gcfl.errors import DataError, one_line
 
 _PIXELS = 3 * 32 * 32
 PLACES = {
-    10: ("cifar-10-batches-bin", "cifar-10-batches-py", "cifar-10-binary.tar.gz", "cifar-10-python.tar.gz"),
-    100: ("cifar-100-binary", "cifar-100-python", "cifar-100-binary.tar.gz", "cifar-100-python.tar.gz"),
+    10: (
+        "cifar-10-batches-bin",
+        "cifar-10-batches-py",
+        "cifar-10-binary.tar.gz",
+        "cifar-10-python.tar.gz",
+    ),
+    100: (
+        "cifar-100-binary",
+        "cifar-100-python",
+        "cifar-100-binary.tar.gz",
+        "cifar-100-python.tar.gz",
+    ),
 }
 _TEN = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
@@ -31,13 +41,23 @@ Part = tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]
 
 
 def read(path: Path, classes: int) -> Source:
-    """The official training set as data, the official test set as test; labels are the fine ones."""
+    """The official training set as data, the official test set as test; labels are the fine
+    ones.
+    """
     files = _files(path)
     parts = _binary(path, files, classes) or _python(path, files, classes)
     if parts is None:
-        raise DataError(f"{path} holds no CIFAR-{classes}: neither the binary version nor the python version")
+        raise DataError(
+            f"{path} holds no CIFAR-{classes}: neither the binary version nor the python version"
+        )
     train, test = parts
-    return Source(f"cifar{classes}", *train, _class_names(files, classes), test=test, validation_from_test=True)
+    return Source(
+        f"cifar{classes}",
+        *train,
+        _class_names(files, classes),
+        test=test,
+        validation_from_test=True,
+    )
 
 
 def holds(path: Path) -> int | None:
@@ -59,7 +79,8 @@ def _files(path: Path) -> Files:
     try:
         with tarfile.open(path, "r:gz") as archive:
             members = [member for member in archive.getmembers() if member.isfile()]
-            return {Path(member.name).name: archive.extractfile(member).read() for member in members}  # type: ignore[union-attr]
+            files = {Path(member.name).name: archive.extractfile(member) for member in members}
+            return {name: file.read() for name, file in files.items() if file is not None}
     except (tarfile.TarError, EOFError, OSError) as error:
         raise DataError(f"{path} is not a whole .tar.gz archive ({error})") from None
 
@@ -80,7 +101,11 @@ def _class_names(files: Files, classes: int) -> tuple[str, ...]:
 
 def _names(files: Files, classes: int, ending: str) -> tuple[list[str], str] | None:
     """The files of the training set and of the test set, where all are there."""
-    train = [f"data_batch_{number}{ending}" for number in range(1, 6)] if classes == 10 else [f"train{ending}"]
+    train = (
+        [f"data_batch_{number}{ending}" for number in range(1, 6)]
+        if classes == 10
+        else [f"train{ending}"]
+    )
     test = f"test_batch{ending}" if classes == 10 else f"test{ending}"
     return (train, test) if {*train, test} <= files.keys() else None
 
@@ -94,7 +119,10 @@ def _binary(path: Path, files: Files, classes: int) -> tuple[Part, Part] | None:
         for name in names:
             flat = np.frombuffer(files[name], dtype=np.uint8)
             if flat.size == 0 or flat.size % (labels + _PIXELS):
-                raise DataError(f"{path / name} is cut off or not CIFAR-{classes}: {flat.size} bytes are no whole number of images")
+                raise DataError(
+                    f"{path / name} is cut off or not CIFAR-{classes}: {flat.size} bytes are no "
+                    "whole number of images"
+                )
             parts.append(flat.reshape(-1, labels + _PIXELS))
         table = np.concatenate(parts)
         return _part(path, table[:, labels:], table[:, labels - 1], classes)
@@ -112,18 +140,28 @@ def _python(path: Path, files: Files, classes: int) -> tuple[Part, Part] | None:
             data = np.concatenate([np.asarray(part["data"], dtype=np.uint8) for part in held])
             labels = np.concatenate([np.asarray(part[key], dtype=np.int64) for part in held])
         except (KeyError, ValueError, TypeError, OverflowError) as error:
-            raise DataError(f"{path / names[0]} is not a batch of CIFAR-{classes} ({one_line(error)})") from None
+            raise DataError(
+                f"{path / names[0]} is not a batch of CIFAR-{classes} ({one_line(error)})"
+            ) from None
         return _part(path, data, labels, classes)
 
     return (rows(names[0]), rows([names[1]])) if names else None
 
 
-def _part(path: Path, pixels: npt.NDArray[np.uint8], labels: npt.NDArray[Any], classes: int) -> Part:
+def _part(
+    path: Path, pixels: npt.NDArray[np.uint8], labels: npt.NDArray[Any], classes: int
+) -> Part:
     if pixels.ndim != 2 or pixels.shape[1] != _PIXELS or len(labels) != len(pixels):
-        raise DataError(f"{path} is not CIFAR-{classes}: images of shape {pixels.shape} with {len(labels)} labels")
+        raise DataError(
+            f"{path} is not CIFAR-{classes}: images of shape {pixels.shape} with {len(labels)} "
+            "labels"
+        )
     wrong = labels[(labels < 0) | (labels >= classes)]
     if len(labels) == 0 or wrong.size:
-        raise DataError(f"{path} is not CIFAR-{classes}: it has {f'the label {wrong[0]}' if wrong.size else 'no images'}")
+        raise DataError(
+            f"{path} is not CIFAR-{classes}: it has "
+            f"{f'the label {wrong[0]}' if wrong.size else 'no images'}"
+        )
     return np.ascontiguousarray(pixels).reshape(-1, 3, 32, 32), labels.astype(np.int64)
 
 
@@ -143,7 +181,9 @@ class _OnlyArrays(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in self._allowed:
             raise DataError(f"asks for {module}.{name}, which no data file needs")
-        return super().find_class("numpy._core.multiarray" if module == "numpy.core.multiarray" else module, name)
+        return super().find_class(
+            "numpy._core.multiarray" if module == "numpy.core.multiarray" else module, name
+        )
 
 
 def _unpickle(blob: bytes, what: str) -> dict[str, Any]:

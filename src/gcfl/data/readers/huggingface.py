@@ -1,4 +1,6 @@
-"""Hugging Face datasets: a name on the hub (hf:owner/name), a folder from save_to_disk, or the object itself."""
+"""Hugging Face datasets: a name on the hub (hf:owner/name), a folder from save_to_disk, or the
+object itself.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +28,15 @@ _SPLITS = {"test": ("test",), "validation": ("validation", "valid", "val", "dev"
 
 def holds(path: Path) -> bool:
     """Whether the folder was written by save_to_disk."""
-    return path.is_dir() and any((path / name).exists() for name in ("dataset_dict.json", "dataset_info.json"))
+    return path.is_dir() and any(
+        (path / name).exists() for name in ("dataset_dict.json", "dataset_info.json")
+    )
 
 
 def is_huggingface(thing: Any) -> bool:
-    """Whether it is one of the library's datasets, without importing the library for it. Others' modules may have its name."""
+    """Whether it is one of the library's datasets, without importing the library for it. Others'
+    modules may have its name.
+    """
     library = sys.modules.get("datasets")
     kinds = [getattr(library, name, None) for name in _KINDS]
     return all(isinstance(kind, type) for kind in kinds) and isinstance(thing, tuple(kinds))  # type: ignore[arg-type]
@@ -46,8 +52,11 @@ def read_hub(name: str, label: str, group: str | None, size: int) -> Source:
     address, _, configuration = name.removeprefix(_PREFIX).partition(":")
     try:
         found = library.load_dataset(address, configuration or None)
-    except Exception as error:  # the hub's client raises many kinds: unknown name, no network, no rights
-        raise DataError(f"{name} cannot be had from the Hugging Face hub: {one_line(error)}") from error
+    # the hub's client raises many kinds: unknown name, no network, no rights
+    except Exception as error:
+        raise DataError(
+            f"{name} cannot be had from the Hugging Face hub: {one_line(error)}"
+        ) from error
     return from_huggingface(found, label, group, size, address)
 
 
@@ -56,17 +65,23 @@ def read_folder(path: Path, label: str, group: str | None, size: int) -> Source:
     try:
         found = _library().load_from_disk(str(path))
     except (OSError, ValueError, KeyError) as error:
-        raise DataError(f"{path} is not a whole folder of save_to_disk ({one_line(error)})") from error
+        raise DataError(
+            f"{path} is not a whole folder of save_to_disk ({one_line(error)})"
+        ) from error
     return from_huggingface(found, label, group, size, path.name)
 
 
 def from_huggingface(
-    found: Any, label: str = "label", group: str | None = None, image_size: int = 32, name: str = "huggingface"
+    found: Any,
+    label: str = "label",
+    group: str | None = None,
+    image_size: int = 32,
+    name: str = "huggingface",
 ) -> Source:
     """The train split as data (or the only one), test and validation where they are.
 
-    An image column becomes (n, 3, image_size, image_size), decoded once; else every other column must hold numbers, or one of them
-    vectors of equal length.
+    An image column becomes (n, 3, image_size, image_size), decoded once; else every other column
+    must hold numbers, or one of them vectors of equal length.
     """
     if type(found).__name__.startswith("Iterable"):
         raise DataError(f"{name} is a streamed dataset; load it without streaming=True")
@@ -86,7 +101,10 @@ def from_huggingface(
             log.warning("%s: the split %s has no labels and is left out", name, title)
             continue
         where = f"{name}, split {title}"
-        pairs[part] = (_inputs(splits[title], columns, image_size, where), _labels(splits[title], label, where))
+        pairs[part] = (
+            _inputs(splits[title], columns, image_size, where),
+            _labels(splits[title], label, where),
+        )
     classes = getattr(train.features[label], "names", None)
     source = arrays(pairs["train"], pairs.get("validation"), pairs.get("test"), classes)
     return Source(
@@ -106,10 +124,16 @@ def _columns(train: Any, label: str, group: str | None, name: str) -> list[str]:
     """The image column alone, or every column besides label and group."""
     for setting, wanted in (("data.label", label), ("data.group", group)):
         if wanted is not None and wanted not in train.column_names:
-            raise DataError(f"{name} has no column {wanted!r}{did_you_mean(wanted, train.column_names)} ({setting})")
+            raise DataError(
+                f"{name} has no column {wanted!r}{did_you_mean(wanted, train.column_names)} "
+                f"({setting})"
+            )
     pictures = [column for column in train.column_names if _is_image(train, column)]
     if len(pictures) > 1:
-        raise DataError(f"{name} has several columns of images ({', '.join(pictures)}); keep one with select_columns")
+        raise DataError(
+            f"{name} has several columns of images ({', '.join(pictures)}); keep one with "
+            "select_columns"
+        )
     return pictures or [column for column in train.column_names if column not in (label, group)]
 
 
@@ -119,7 +143,9 @@ def _is_image(split: Any, column: str) -> bool:
 
 def _unlabelled(split: Any, label: str) -> bool:
     """Whether a split carries no label at all, as the test sets of competitions do."""
-    return label not in split.column_names or all(value is None or value == -1 for value in split[label][:])
+    return label not in split.column_names or all(
+        value is None or value == -1 for value in split[label][:]
+    )
 
 
 def _labels(split: Any, label: str, name: str) -> npt.NDArray[Any]:
@@ -128,7 +154,9 @@ def _labels(split: Any, label: str, name: str) -> npt.NDArray[Any]:
     names = getattr(split.features[label], "names", None)
     missing = [row for row, value in enumerate(values) if value is None or (names and value < 0)]
     if missing:
-        raise DataError(f"{name} has {len(missing)} samples without a label, first in row {missing[0]}")
+        raise DataError(
+            f"{name} has {len(missing)} samples without a label, first in row {missing[0]}"
+        )
     return np.asarray([names[value] for value in values] if names else values)
 
 
@@ -144,25 +172,36 @@ def _inputs(split: Any, columns: list[str], size: int, name: str) -> npt.NDArray
     try:
         parts = [np.asarray(split[column][:], dtype=np.float32) for column in columns]
     except (ValueError, TypeError) as error:
-        raise DataError(f"{name} has a column that holds neither images nor numbers ({one_line(error)}); drop it") from None
+        raise DataError(
+            f"{name} has a column that holds neither images nor numbers ({one_line(error)}); drop "
+            "it"
+        ) from None
     if len(parts) == 1 and parts[0].ndim > 1:
         return parts[0]
     if not parts or any(part.ndim != 1 for part in parts):
-        raise DataError(f"{name} needs, besides the label, columns of numbers, one column of vectors, or one of images")
+        raise DataError(
+            f"{name} needs, besides the label, columns of numbers, one column of vectors, or one "
+            "of images"
+        )
     return np.stack(parts, axis=1)
 
 
 def _decoded(split: Any, column: str, size: int, name: str) -> npt.NDArray[np.uint8]:
-    """By way of the images' cache, whose key is the files that the dataset lies in. What lies in memory is decoded each time."""
+    """By way of the images' cache, whose key is the files that the dataset lies in. What lies in
+    memory is decoded each time.
+    """
 
     def decode(row: int) -> npt.NDArray[np.uint8]:
         try:
             return images.fit(split[row][column], size)
         except Exception as error:  # a broken image raises whatever its decoder raises
-            raise DataError(f"{name}, row {row}: the image cannot be read ({one_line(error)})") from error
+            raise DataError(
+                f"{name}, row {row}: the image cannot be read ({one_line(error)})"
+            ) from error
 
     files = [Path(entry["filename"]) for entry in split.cache_files]
-    if not files or split._indices is not None:  # shuffled or filtered views share the files of the whole
+    # shuffled or filtered views share the files of the whole
+    if not files or split._indices is not None:
         return np.stack([decode(row) for row in range(len(split))])
     facts = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     key = hashlib.sha256(repr((facts, column, size, len(split))).encode()).hexdigest()[:16]
@@ -173,5 +212,7 @@ def _library() -> Any:
     try:
         import datasets
     except ImportError:
-        raise DataError("Hugging Face datasets need the library of that name: pip install 'gcfl[huggingface]'") from None
+        raise DataError(
+            "Hugging Face datasets need the library of that name: pip install 'gcfl[huggingface]'"
+        ) from None
     return datasets

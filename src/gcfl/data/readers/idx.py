@@ -30,7 +30,10 @@ def read(path: Path, name: str = "idx", classes: tuple[str | int, ...] | None = 
     for part, stems in _STEMS.items():
         images, labels = (_array(_require(path, stem)) for stem in stems)
         if images.ndim != 3 or labels.ndim != 1 or len(images) != len(labels):
-            raise DataError(f"the {part} files in {path} do not fit together: images {images.shape}, labels {labels.shape}")
+            raise DataError(
+                f"the {part} files in {path} do not fit together: images {images.shape}, labels "
+                f"{labels.shape}"
+            )
         if len(images) == 0:
             raise DataError(f"the {part} files in {path} have no images")
         parts[part] = (images[:, None], labels.astype(np.int64))
@@ -43,7 +46,15 @@ def read(path: Path, name: str = "idx", classes: tuple[str | int, ...] | None = 
 
 def _find(path: Path, stem: str) -> Path | None:
     dotted = stem.replace("-idx", ".idx")  # some mirrors write it so
-    return next((path / f"{name}{end}" for name in (stem, dotted) for end in ("", ".gz") if (path / f"{name}{end}").exists()), None)
+    return next(
+        (
+            path / f"{name}{end}"
+            for name in (stem, dotted)
+            for end in ("", ".gz")
+            if (path / f"{name}{end}").exists()
+        ),
+        None,
+    )
 
 
 def _require(path: Path, stem: str) -> Path:
@@ -64,5 +75,7 @@ def _array(path: Path) -> npt.NDArray[Any]:
     shape = tuple(int.from_bytes(blob[4 + 4 * i : 8 + 4 * i], "big") for i in range(dimensions))
     data = blob[4 + 4 * dimensions :]
     if len(data) != math.prod(shape):
-        raise DataError(f"{path} is cut off: {len(data)} bytes where {math.prod(shape)} are announced")
+        raise DataError(
+            f"{path} is cut off: {len(data)} bytes where {math.prod(shape)} are announced"
+        )
     return np.frombuffer(data, dtype=np.uint8).reshape(shape).copy()

@@ -30,11 +30,13 @@ def holds(path: Path) -> bool:
 
 
 def read(path: Path, size: int, name: str | None = None, known: Known | None = None) -> Source:
-    """Images (n, 3, size, size), uint8, in the order of their paths; the classes are the folders' names, sorted.
+    """Images (n, 3, size, size), uint8, in the order of their paths; the classes are the folders'
+    names, sorted.
 
-    Shorter side first: an image is scaled so that it covers the square, then cut in the middle. Grey, palette, CMYK and
-    16-bit images become RGB; transparency lies on white. Where the folders are train and test (and perhaps validation),
-    each with a folder per class, those are the sets. known: the classes come from there, and a folder may be missing.
+    Shorter side first: an image is scaled so that it covers the square, then cut in the middle.
+    Grey, palette, CMYK and 16-bit images become RGB; transparency lies on white. Where the folders
+    are train and test (and perhaps validation), each with a folder per class, those are the sets.
+    known: the classes come from there, and a folder may be missing.
     """
     parts = _parts(path)
     classes = [folder.name for folder in _folders(parts["train"])]
@@ -58,8 +60,17 @@ def _parts(path: Path) -> dict[str, Path]:
     """The folder itself, or its train, test and validation folders where it has nothing else."""
     known = {title: part for part, titles in _SETS.items() for title in titles}
     folders = {known.get(folder.name): folder for folder in _folders(path)}
-    split = "train" in folders and len(folders) > 1 and None not in folders and any(map(_images, _folders(folders["train"])))
-    return {part: folder for part, folder in folders.items() if part is not None} if split else {"train": path}
+    split = (
+        "train" in folders
+        and len(folders) > 1
+        and None not in folders
+        and any(map(_images, _folders(folders["train"])))
+    )
+    return (
+        {part: folder for part, folder in folders.items() if part is not None}
+        if split
+        else {"train": path}
+    )
 
 
 def _pair(path: Path, classes: list[str], size: int) -> Pair:
@@ -68,28 +79,41 @@ def _pair(path: Path, classes: list[str], size: int) -> Pair:
         if folder.name not in classes:
             raise DataError(f"{folder} is a class that {path.parent / 'train'} does not have")
         if not _images(folder):
-            raise DataError(f"{path} has a folder without images: {folder.name!r}; remove it, or put its images in")
+            raise DataError(
+                f"{path} has a folder without images: {folder.name!r}; remove it, or put its "
+                "images in"
+            )
     files = [file for folder in folders for file in _images(folder)]
     if not files:
         raise DataError(f"{path} has no folder of images")
     ignored = sum(file.is_file() for folder in folders for file in folder.iterdir()) - len(files)
     if ignored:
-        log.info("%s: %d files that are not images (%s) are left out", path, ignored, ", ".join(_ENDINGS))
+        log.info(
+            "%s: %d files that are not images (%s) are left out", path, ignored, ", ".join(_ENDINGS)
+        )
     y = np.array([classes.index(file.parent.name) for file in files], dtype=np.int64)
     return _cached(path, files, size), y
 
 
 def _folders(path: Path) -> list[Path]:
-    return sorted(folder for folder in path.iterdir() if folder.is_dir() and not folder.name.startswith("."))
+    return sorted(
+        folder for folder in path.iterdir() if folder.is_dir() and not folder.name.startswith(".")
+    )
 
 
 def _images(folder: Path) -> list[Path]:
-    files = (file for file in folder.iterdir() if file.suffix.lower() in _ENDINGS and not file.name.startswith("."))
+    files = (
+        file
+        for file in folder.iterdir()
+        if file.suffix.lower() in _ENDINGS and not file.name.startswith(".")
+    )
     return sorted(file for file in files if file.is_file())
 
 
 def _cached(path: Path, files: list[Path], size: int) -> npt.NDArray[np.uint8]:
-    """Decoded once; the key is every file's name, size and time, so that a changed folder is read anew."""
+    """Decoded once; the key is every file's name, size and time, so that a changed folder is read
+    anew.
+    """
     sha = hashlib.sha256(f"{path.resolve()}|{size}".encode())
     for file in files:
         facts = file.stat()
@@ -97,8 +121,12 @@ def _cached(path: Path, files: list[Path], size: int) -> npt.NDArray[np.uint8]:
     return cached(sha.hexdigest()[:16], files, lambda file: _decode(file, size), size)
 
 
-def cached(key: str, items: Sequence[Any], decode: Callable[[Any], npt.NDArray[np.uint8]], size: int) -> npt.NDArray[np.uint8]:
-    """Images (n, 3, size, size) in a file of the cache that is mapped and not read, decoded into it at the first time."""
+def cached(
+    key: str, items: Sequence[Any], decode: Callable[[Any], npt.NDArray[np.uint8]], size: int
+) -> npt.NDArray[np.uint8]:
+    """Images (n, 3, size, size) in a file of the cache that is mapped and not read, decoded into it
+    at the first time.
+    """
     cache = cache_folder() / f"images-{key}.npy"
     stored = open_npy(cache)
     if stored is not None:

@@ -24,19 +24,24 @@ def holds(path: Path) -> bool:
 
 
 def read(path: Path, name: str = "leaf") -> Source:
-    """The samples of train/ and test/ together, labels, and the writer of each; parsed once, then cached.
+    """The samples of train/ and test/ together, labels, and the writer of each; parsed once, then
+    cached.
 
-    Pixels, which LEAF stores as shares of 255 with four digits, are images (n, 1, side, side) of bytes again. What is no
-    square or not between 0 and 1 stays numbers (n, d).
+    Pixels, which LEAF stores as shares of 255 with four digits, are images (n, 1, side, side) of
+    bytes again. What is no square or not between 0 and 1 stays numbers (n, d).
     """
     files = [*sorted(path.glob("train/*.json")), *sorted(path.glob("test/*.json"))]
-    facts = [(str(file.relative_to(path)), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    facts = [
+        (str(file.relative_to(path)), file.stat().st_size, file.stat().st_mtime_ns)
+        for file in files
+    ]
     key = hashlib.sha256(repr((str(path.resolve()), facts)).encode()).hexdigest()[:16]
     cache = cache_folder() / f"leaf-{key}.npz"
     try:
         with open(cache, "rb") as file, np.load(file, allow_pickle=False) as held:
             return _source(name, held["x"], held["labels"], held["groups"])
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile):  # not there, or damaged: made anew
+    # not there, or damaged: made anew
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile):
         x, labels, groups = _parse(path, files)
     write_npz(cache, x=x, labels=labels, groups=groups)
     return _source(name, x, labels, groups)
@@ -54,13 +59,19 @@ def _parse(path: Path, files: list[Path]) -> tuple[npt.NDArray[Any], IntArray, n
     for file in files:
         try:
             users = json.loads(file.read_text())["user_data"].items()
-            held = [(user, np.asarray(own["x"], dtype=np.float32), np.asarray(own["y"], dtype=np.int64)) for user, own in users]
+            held = [
+                (user, np.asarray(own["x"], dtype=np.float32), np.asarray(own["y"], dtype=np.int64))
+                for user, own in users
+            ]
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DataError(f"{file} is not LEAF json ({one_line(error)})") from None
         for user, x, y in held:
             length = values[0].shape[1] if values else x.shape[-1]
             if x.ndim != 2 or y.ndim != 1 or len(x) != len(y) or x.shape[1] != length:
-                raise DataError(f"{file}: the samples of {user} do not fit together or to others: x {x.shape}, y {y.shape}")
+                raise DataError(
+                    f"{file}: the samples of {user} do not fit together or to others: x {x.shape}, "
+                    f"y {y.shape}"
+                )
             values.append(x)
             labels.append(y)
             groups.append(np.full(len(y), user, dtype=object))

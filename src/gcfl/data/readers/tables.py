@@ -1,4 +1,6 @@
-"""Tables and arrays in files: CSV, parquet, npz, and folders of npy, which are mapped and not read."""
+"""Tables and arrays in files: CSV, parquet, npz, and folders of npy, which are mapped and
+not read.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,11 @@ ENDINGS = (".csv", ".tsv", ".parquet", ".npz")
 
 
 def read(path: Path, label: str, group: str | None = None, known: Known | None = None) -> Source:
-    """Every column but the label's (and the group's) is a feature and must be a number in every row.
+    """Every column but the label's (and the group's) is a feature and must be a number in every
+    row.
 
-    known: the classes come from there, and so do the features and their order; other columns are left out.
+    known: the classes come from there, and so do the features and their order; other columns are
+    left out.
     """
     kind = path.suffix.lower()
     if kind == ".npz":
@@ -31,13 +35,17 @@ def read(path: Path, label: str, group: str | None = None, known: Known | None =
     for name in filter(None, (label, group)):
         if name not in columns:
             raise DataError(
-                f"{path} has no column {name!r}{did_you_mean(name, columns)} (data.label names the column of the labels)"
+                f"{path} has no column {name!r}{did_you_mean(name, columns)} (data.label names the "
+                "column of the labels)"
             )
     features = [name for name in columns if name not in (label, group)]
     if known is not None and known.columns is not None:
         missing = next((name for name in known.columns if name not in features), None)
         if missing is not None:
-            raise DataError(f"{path} has no column {missing!r}, which the server's table has{did_you_mean(missing, features)}")
+            raise DataError(
+                f"{path} has no column {missing!r}, which the server's table "
+                f"has{did_you_mean(missing, features)}"
+            )
         features = list(known.columns)
     if not features:
         raise DataError(f"{path} has no column besides {label!r}")
@@ -47,11 +55,16 @@ def read(path: Path, label: str, group: str | None = None, known: Known | None =
     return replace(source, name=path.stem, groups=groups, columns=tuple(features), own=False)
 
 
-def _coded(path: Path, pairs: dict[str, Any], classes: list[Any] | None, known: Known | None) -> Source:
+def _coded(
+    path: Path, pairs: dict[str, Any], classes: list[Any] | None, known: Known | None
+) -> Source:
     if known is None:
         return arrays(pairs["data"], pairs.get("validation"), pairs.get("test"), classes)
     x, y = pairs["data"]
-    return replace(arrays((x, known.codes(y, str(path))), classes=range(len(known.classes))), classes=known.classes)
+    return replace(
+        arrays((x, known.codes(y, str(path))), classes=range(len(known.classes))),
+        classes=known.classes,
+    )
 
 
 def _csv(path: Path) -> dict[str, list[str]]:
@@ -67,7 +80,9 @@ def _csv(path: Path) -> dict[str, list[str]]:
     _distinct(path, header)
     for number, row in enumerate(rows[1:], start=2):
         if len(row) != len(header):
-            raise DataError(f"{path}, row {number}: {len(row)} values where the header has {len(header)}")
+            raise DataError(
+                f"{path}, row {number}: {len(row)} values where the header has {len(header)}"
+            )
     return {name: [row[place] for row in rows[1:]] for place, name in enumerate(header)}
 
 
@@ -93,29 +108,50 @@ def _distinct(path: Path, names: list[str]) -> None:
 
 def _numbers(path: Path, name: str, values: Any) -> npt.NDArray[np.float32]:
     try:
-        column = np.asarray([value if value != "" else "nan" for value in values] if isinstance(values, list) else values).astype(
-            np.float64
-        )
+        column = np.asarray(
+            [value if value != "" else "nan" for value in values]
+            if isinstance(values, list)
+            else values
+        ).astype(np.float64)
     except (ValueError, TypeError):
-        raise DataError(f"{path}: the column {name!r} holds something that is not a number; drop it, or give it numbers") from None
+        raise DataError(
+            f"{path}: the column {name!r} holds something that is not a number; drop it, or give "
+            "it numbers"
+        ) from None
     with np.errstate(over="ignore"):  # what is too large for float32 becomes infinite, and is told
         numbers: npt.NDArray[np.float32] = column.astype(np.float32)
     bad = np.flatnonzero(~np.isfinite(numbers))
     if bad.size:
-        raise DataError(f"{path}: the column {name!r} has {bad.size} missing or infinite values, first in row {bad[0] + 2}")
+        raise DataError(
+            f"{path}: the column {name!r} has {bad.size} missing or infinite values, first in row "
+            f"{bad[0] + 2}"
+        )
     return numbers
 
 
 def _labels(path: Path, values: Any) -> npt.NDArray[Any]:
-    """Whole numbers where every cell is written as one (7 or 7.0, not 007), else names as they stand."""
+    """Whole numbers where every cell is written as one (7 or 7.0, not 007), else names as they
+    stand.
+    """
     column = np.asarray(values)
-    missing = [row for row, cell in enumerate(column.tolist()) if cell is None or str(cell).strip().lower() in ("", "nan")]
+    missing = [
+        row
+        for row, cell in enumerate(column.tolist())
+        if cell is None or str(cell).strip().lower() in ("", "nan")
+    ]
     if missing:
-        raise DataError(f"{path}: the label column has {len(missing)} missing values, first in row {missing[0] + 2}")
+        raise DataError(
+            f"{path}: the label column has {len(missing)} missing values, first in row "
+            f"{missing[0] + 2}"
+        )
     if column.dtype.kind not in "OU":
         return column
     cells = [str(cell) for cell in column.tolist()]
-    return np.array([int(float(cell)) for cell in cells]) if all(map(_whole, cells)) else np.array(cells)
+    return (
+        np.array([int(float(cell)) for cell in cells])
+        if all(map(_whole, cells))
+        else np.array(cells)
+    )
 
 
 def _whole(cell: str) -> bool:
@@ -123,15 +159,27 @@ def _whole(cell: str) -> bool:
         number = float(cell)
     except ValueError:
         return False
-    return abs(number) < 2**53 and cell in (f"{number:.0f}", f"{number:.1f}") and number == int(number)
+    return (
+        abs(number) < 2**53 and cell in (f"{number:.0f}", f"{number:.1f}") and number == int(number)
+    )
 
 
 def _npz(path: Path, known: Known | None = None) -> Source:
-    """Arrays x and y, and optionally x_validation, y_validation, x_test, y_test, classes, groups."""
+    """Arrays x and y, and optionally x_validation, y_validation, x_test, y_test, classes,
+    groups.
+    """
     try:
         with open(path, "rb") as opened, np.load(opened, allow_pickle=False) as file:
             held = {name: file[name] for name in file.files}
-    except (ValueError, OSError, EOFError, KeyError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+    except (
+        ValueError,
+        OSError,
+        EOFError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        zipfile.BadZipFile,
+    ) as error:
         raise DataError(f"{path} is not an npz file of plain arrays ({error})") from None
     if not {"x", "y"} <= held.keys():
         raise DataError(f"{path} needs arrays x and y, has {', '.join(sorted(held))}")
@@ -143,7 +191,9 @@ def holds_arrays(path: Path) -> bool:
 
 
 def read_arrays(path: Path, known: Known | None = None) -> Source:
-    """The same names as in an npz, a file each. x stays on disk until somebody takes samples of it."""
+    """The same names as in an npz, a file each. x stays on disk until somebody takes
+    samples of it.
+    """
     held = {}
     for file in sorted(path.glob("*.npy")):
         try:
@@ -163,5 +213,8 @@ def _held(path: Path, held: dict[str, npt.NDArray[Any]], known: Known | None) ->
     source = _coded(path, {"data": (held["x"], held["y"]), **pairs}, classes, known)
     groups = held["groups"].astype(str) if "groups" in held else None
     if groups is not None and groups.shape != source.y.shape:
-        raise DataError(f"{path}: groups must name a group for each of the {len(source)} samples, got shape {groups.shape}")
+        raise DataError(
+            f"{path}: groups must name a group for each of the {len(source)} samples, got shape "
+            f"{groups.shape}"
+        )
     return replace(source, name=path.stem, groups=groups, own=False)
