@@ -22,7 +22,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from gcfl import rng
+from gcfl.base import rng
 from gcfl.coreset import SELECTORS, label_wise_target, select, whole_target
 
 CASES: list[tuple[str, str, dict[str, Any]]] = [

@@ -25,7 +25,7 @@ from gcfl import experiment as config
 from gcfl.coreset import label_wise_target, select
 from gcfl.data import Source
 from gcfl.engine import ClientSide, InProcess, Vectorised
-from gcfl.prepare import Given, Prepared, prepare
+from gcfl.engine.prepare import Given, Prepared, prepare
 
 CLIENTS, SAMPLES, ROUNDS, EVERY, BUDGET = 1000, 20, 10, 10, 0.1
 

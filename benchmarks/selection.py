@@ -30,7 +30,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from gcfl import rng
+from gcfl.base import rng
 from gcfl.coreset import (
     Gradients,
     Pool,
@@ -43,7 +43,7 @@ from gcfl.coreset import (
 )
 from gcfl.coreset.facility import cosine, facility_location
 from gcfl.models import ModelOptions, make
-from gcfl.network import Network
+from gcfl.models.network import Network
 
 RIDGE = 0.5
 

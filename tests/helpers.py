@@ -14,7 +14,7 @@ import torch
 import gcfl
 from gcfl import experiment as config
 from gcfl.api import Result
-from gcfl.prepare import Given, Prepared, prepare
+from gcfl.engine.prepare import Given, Prepared, prepare
 
 ROOT = Path(__file__).parent.parent
 TINY: dict[str, Any] = {

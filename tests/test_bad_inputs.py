@@ -14,8 +14,9 @@ import pytest
 from torch import nn
 
 import gcfl
-from gcfl import cli, failpoints
+from gcfl import cli
 from gcfl import experiment as config
+from gcfl.base import failpoints
 from helpers import TINY, command, tiny
 
 # (arguments of gcfl, what the one sentence must contain)

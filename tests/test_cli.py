@@ -131,7 +131,7 @@ def test_lists(capsys, what):
 
 
 def test_every_listed_setting_is_a_flag_and_its_default_is_valid():
-    from gcfl.report.listing import listing
+    from gcfl.cli.listing import listing
 
     for name, _ in listing("settings"):
         assert name.split(".")[0] in config.Experiment.model_fields

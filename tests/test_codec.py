@@ -5,8 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gcfl.codec import decode, encode, size
-from gcfl.errors import RunError
+from gcfl.base.codec import decode, encode, size
+from gcfl.base.errors import RunError
 
 names = st.text(st.characters(codec="utf-8", exclude_characters="/"), min_size=1, max_size=8)
 tensors = st.builds(

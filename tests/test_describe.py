@@ -9,7 +9,7 @@ from PIL import Image
 from gcfl import experiment as config
 from gcfl.cli import main
 from gcfl.data.corruption import NINE, image_of, measure
-from gcfl.prepare import Given, federate
+from gcfl.engine.prepare import Given, federate
 from gcfl.report.describe import _counts, _held, _sheet_rows
 
 

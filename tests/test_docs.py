@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from gcfl.report.listing import listing
+from gcfl.cli.listing import listing
 from gcfl.sweep.plan import read_plan
 from helpers import ROOT
 

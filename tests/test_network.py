@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from gcfl.errors import ModelError
+from gcfl.base.errors import ModelError
 from gcfl.models import ModelOptions, make
-from gcfl.network import Network
+from gcfl.models.network import Network
 
 
 def test_the_papers_cnn_has_its_size():

@@ -9,11 +9,12 @@ import pytest
 import torch
 
 from gcfl import experiment as config
+from gcfl.base.data_types import Shard
 from gcfl.data import Truth
-from gcfl.engine import ClientSide, InProcess, Observer, RunFolder, drive
+from gcfl.engine import ClientSide, InProcess, Observer, drive
+from gcfl.engine.prepare import Given, federate
 from gcfl.engine.rounds import Rounds
-from gcfl.prepare import Given, federate
-from gcfl.types import Shard
+from gcfl.results.folder import RunFolder
 from helpers import prepared, tiny
 
 

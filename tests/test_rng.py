@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from gcfl import rng
+from gcfl.base import rng
 
 
 def test_streams_depend_on_seed_and_names_only():

@@ -9,7 +9,7 @@ import pytest
 
 import gcfl
 from gcfl import cli
-from gcfl.errors import ConfigError
+from gcfl.base.errors import ConfigError
 from gcfl.methods import catalogue
 from gcfl.methods.plain import Plain
 from helpers import ROOT, same_bits

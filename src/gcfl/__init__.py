@@ -15,14 +15,14 @@ __all__ = ["GcflError", "Result", "__version__", "from_huggingface", "load", "re
 
 if TYPE_CHECKING:
     from gcfl.api import Result, load, resume, run
+    from gcfl.base.errors import GcflError
     from gcfl.data import from_huggingface
-    from gcfl.errors import GcflError
 
 
 def __getattr__(name: str) -> Any:
     """Import torch only when something is asked for, so that `gcfl --help` answers at once."""
     if name == "GcflError":
-        from gcfl.errors import GcflError
+        from gcfl.base.errors import GcflError
 
         return GcflError
     if name == "from_huggingface":

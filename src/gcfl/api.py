@@ -13,16 +13,17 @@ import numpy as np
 import numpy.typing as npt
 
 from gcfl import experiment as config
+from gcfl.base.data_types import Coreset, RoundRecord
+from gcfl.base.environment import describe
+from gcfl.base.errors import ConfigError, Interrupted, RunError
+from gcfl.base.files import locked
 from gcfl.data import Source, arrays, from_huggingface, is_huggingface
-from gcfl.engine import RunFolder, drive, one_thread
-from gcfl.environment import describe
-from gcfl.errors import ConfigError, Interrupted, RunError
+from gcfl.engine import drive, one_thread
+from gcfl.engine.prepare import Given, Prepared, prepare
 from gcfl.experiment import Experiment
-from gcfl.files import locked
-from gcfl.prepare import Given, ModelGiven, Prepared, prepare
-from gcfl.summary import keeps, kept, summarise, total_cost
-from gcfl.trained import TrainedModel, parcel, unpack
-from gcfl.types import Coreset, RoundRecord
+from gcfl.models.trained import ModelGiven, TrainedModel, unpack
+from gcfl.results.folder import RunFolder
+from gcfl.results.measures import keeps, kept, summarise, total_cost
 
 log = logging.getLogger("gcfl")
 DEFAULT_OUT = "runs"
@@ -320,7 +321,7 @@ def _train(
             experiment.engine.checkpoint_every,
             on_round or (lambda _: None),
             lambda state: folder.finish(
-                *parcel(prepared, rounds.final(state)),
+                *prepared.parcel(rounds.final(state)),
                 summarise(folder.records(), keeps(experiment.server.model_dump())),
             ),
         )

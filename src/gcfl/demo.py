@@ -23,7 +23,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from gcfl import api
-from gcfl.errors import Interrupted
+from gcfl.base.errors import Interrupted
 from gcfl.report.figures import Curve, Panel, save_curves
 from gcfl.report.terminal import human
 

@@ -19,12 +19,12 @@ import tomli_w
 from pydantic import AfterValidator, Field, SerializeAsAny, ValidationError
 from pydantic.fields import FieldInfo
 
+from gcfl.base.errors import ConfigError, one_of
+from gcfl.base.options import Count, Options, Size, at_least
 from gcfl.data import DataOptions
-from gcfl.errors import ConfigError, one_of
 from gcfl.methods import LocalRule, Method, Selector, ServerRule, TrainOptions, assemble
 from gcfl.methods.catalogue import SECTIONS, WORDS, Slots, canonical, known_options, parse
 from gcfl.models import ModelOptions
-from gcfl.options import Count, Options, Size, at_least
 
 
 class EngineOptions(Options):

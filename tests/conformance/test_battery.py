@@ -17,13 +17,14 @@ import pytest
 import torch
 
 import gcfl
-from gcfl import codec, failpoints
+from gcfl.base import codec, failpoints
+from gcfl.base.data_types import Broadcast
+from gcfl.base.errors import ConfigError
 from gcfl.data import Source
-from gcfl.engine import ClientSide, InProcess, Observer, RunFolder, drive
+from gcfl.engine import ClientSide, InProcess, Observer, drive
 from gcfl.engine.rounds import Rounds
-from gcfl.errors import ConfigError
 from gcfl.methods import WORDS, parse
-from gcfl.types import Broadcast
+from gcfl.results.folder import RunFolder
 from helpers import prepared, run, same_bits, tiny
 from test_no_peeking import Guard, guarded
 

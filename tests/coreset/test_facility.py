@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gcfl import rng
+from gcfl.base import rng
 from gcfl.coreset import facility
 from gcfl.coreset.facility import cosine, facility_location, negative_distance, objective
 

@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy
 
 from gcfl.coreset import label_wise_target, own_label, whole
 from gcfl.models import ModelOptions, make
-from gcfl.network import Network
+from gcfl.models.network import Network
 
 
 def case(name: str, bias: bool = True):

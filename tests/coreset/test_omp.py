@@ -13,10 +13,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gcfl import rng
+from gcfl.base import rng
+from gcfl.base.errors import DataError
 from gcfl.coreset import Gradients, Pool, Pursuit, match_label_wise, match_whole, per_class, pursue
 from gcfl.coreset.singles import Singles
-from gcfl.errors import DataError
 
 
 def dense(gradients: Gradients) -> np.ndarray:

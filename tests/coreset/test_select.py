@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import binary_cross_entropy_with_logits, one_hot
 
-from gcfl import rng
+from gcfl.base import rng
+from gcfl.base.errors import ConfigError, DataError
 from gcfl.coreset import (
     SELECTORS,
     CoresetSelector,
@@ -24,7 +25,6 @@ from gcfl.coreset import (
 )
 from gcfl.coreset.representation import craig, crust
 from gcfl.coreset.simple import agreement
-from gcfl.errors import ConfigError, DataError
 
 
 def samples(seed=0, n=80, d=6, classes=4, kind=torch.float64):

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gcfl
-from gcfl import rng
+from gcfl.base import rng
+from gcfl.base.errors import ConfigError, DataError, GcflError
 from gcfl.data import DataOptions, arrays, build, corruption, read
 from gcfl.data.corruption import NINE, chosen, image_of, measure
-from gcfl.errors import ConfigError, DataError, GcflError
 
 WORD = 20_231_117
 

@@ -9,11 +9,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gcfl import rng
+from gcfl.base import rng
+from gcfl.base.errors import ConfigError, DataError
 from gcfl.data import SOURCES, DataOptions, arrays, build, read
 from gcfl.data.noise import OUTSIDE, confusion, open_set, pair, rates_of, strike, uniform
 from gcfl.data.partition import from_owners
-from gcfl.errors import ConfigError, DataError
 
 
 def flipped(labels, partition, rates, flip, draw):

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from gcfl.base.errors import ConfigError, DataError
 from gcfl.cli import main
 from gcfl.data import DataOptions, read
 from gcfl.data.fetch import _ATTEMPTS, BY_HAND, PUBLISHED, Remote, fetch
 from gcfl.data.sources import SOURCES
-from gcfl.errors import ConfigError, DataError
 
 
 class Publisher:

@@ -11,8 +11,8 @@ import torch
 from PIL import Image
 
 import gcfl
+from gcfl.base.errors import ConfigError, DataError
 from gcfl.data import DataOptions, arrays, build, is_huggingface, read, samples
-from gcfl.errors import ConfigError, DataError
 
 datasets.disable_progress_bars()
 NAMES = ["ash", "birch", "Ärger mit Eiche"]

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gcfl import rng
-from gcfl.apportion import largest_remainder
+from gcfl.base import rng
+from gcfl.base.errors import DataError
+from gcfl.base.options import largest_remainder
 from gcfl.data.partition import (
     Partition,
     dirichlet,
@@ -17,7 +18,6 @@ from gcfl.data.partition import (
     shards,
     whole_groups,
 )
-from gcfl.errors import DataError
 
 
 @st.composite

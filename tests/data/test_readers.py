@@ -19,9 +19,9 @@ import pytest
 from PIL import Image
 
 import gcfl
+from gcfl.base.errors import DataError
 from gcfl.data import DataOptions, build, read
 from gcfl.data.home import data_home
-from gcfl.errors import DataError
 
 DRAW = np.random.default_rng(0)
 

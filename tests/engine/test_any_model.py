@@ -52,7 +52,7 @@ def test_an_odd_model(tmp_path, method, workers):
         train={"epochs": 2},
     )
     assert all(not record["left_out"] for record in result.rounds)
-    from gcfl import rng
+    from gcfl.base import rng
 
     with rng.isolated(0, "init"):
         start = Odd()
@@ -80,7 +80,7 @@ def test_training_a_tied_model_is_training_it_by_hand(tmp_path):
     data = {"source": "digits", "samples": 200, "validation": 50, "test": 50}
     result = gcfl.run(method="fedavg", data=data, model=Odd, out=tmp_path, **settings)
     from gcfl import experiment as config
-    from gcfl.prepare import Given, prepare
+    from gcfl.engine.prepare import Given, prepare
 
     ready = prepare(
         config.build(
@@ -182,7 +182,7 @@ class Base(nn.Module):
 
 
 def test_the_fingerprint_sees_bases_attributes_buffers_and_static_methods():
-    from gcfl.fingerprint import fingerprint
+    from gcfl.models.fingerprint import fingerprint
 
     def made(kind, *arguments):
         torch.manual_seed(0)
@@ -223,7 +223,7 @@ def test_the_fingerprint_is_the_same_in_every_process(tmp_path):
     code = (
         f"import sys; sys.path[:0] = [{str(ROOT / 'tests')!r}, "
         f"{str(ROOT / 'tests' / 'engine')!r}]\n"
-        "import torch, test_any_model as t\nfrom gcfl.fingerprint import fingerprint\n"
+        "import torch, test_any_model as t\nfrom gcfl.models.fingerprint import fingerprint\n"
         "torch.manual_seed(0); print(fingerprint(t.Base()))"
     )
     import os
@@ -243,15 +243,15 @@ def test_the_fingerprint_is_the_same_in_every_process(tmp_path):
 
 
 def test_an_activation_in_place_after_the_last_layer_is_noticed():
-    from gcfl.errors import ModelError
-    from gcfl.network import Network
+    from gcfl.base.errors import ModelError
+    from gcfl.models.network import Network
 
     with pytest.raises(ModelError, match="does not end in a Linear"):
         Network(nn.Sequential(nn.Linear(4, 3), nn.ReLU(inplace=True)), torch.randn(2, 4), 3)
 
 
 def test_no_batch_of_one_is_left_over():
-    from gcfl.network import Network
+    from gcfl.models.network import Network
 
     network = Network(
         nn.Sequential(

@@ -14,7 +14,7 @@ import pytest
 
 import gcfl
 from gcfl import experiment as config
-from gcfl.errors import Interrupted, RunError
+from gcfl.base.errors import Interrupted, RunError
 from helpers import command, run, same_bits, tiny
 
 METHODS = ["fedavg", "gcfl"]

@@ -10,12 +10,12 @@ import torch
 from torch import nn
 
 import gcfl
+from gcfl.base.data_types import Failure, Update
+from gcfl.base.errors import RunError
 from gcfl.engine import InProcess
 from gcfl.engine.client import ClientSide
-from gcfl.errors import RunError
 from gcfl.methods.average import Average
 from gcfl.methods.replies import Replies, mean_delta
-from gcfl.types import Failure, Update
 from helpers import equal_trees, prepared, run, same_bits, tiny
 
 
@@ -93,8 +93,8 @@ def test_a_bad_update_is_left_out_named_and_the_rest_counts(tamper, reason, capl
 
 
 def _broadcast(rounds, client):
+    from gcfl.base.data_types import Broadcast
     from gcfl.methods import ServerView
-    from gcfl.types import Broadcast
 
     start = rounds.begin()
     view = ServerView(rounds.setting, 0, start.model, rounds.validation, (client,))

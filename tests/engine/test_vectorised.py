@@ -11,15 +11,15 @@ from torch import nn
 
 import gcfl.data
 import gcfl.methods.plain
-from gcfl import rng
+from gcfl.base import rng
+from gcfl.base.data_types import Update
+from gcfl.base.errors import ConfigError, ModelError, RunError
 from gcfl.engine import ClientSide, InProcess, Vectorised
-from gcfl.errors import ConfigError, ModelError, RunError
+from gcfl.engine.prepare import Given
 from gcfl.methods import WORDS, TrainOptions
 from gcfl.methods.batched import schedule
 from gcfl.methods.replies import Replies, Stacked
 from gcfl.methods.training import orders
-from gcfl.prepare import Given
-from gcfl.types import Update
 from helpers import prepared, run, same_bits, tiny
 
 SIZES = {

@@ -16,10 +16,10 @@ from flwr.supercore.task_identity import TaskIdentity
 
 import gcfl
 from flower_grid import Here
+from gcfl.base.errors import RunError
 from gcfl.cli import main
-from gcfl.errors import RunError
 from gcfl.flower import local
-from gcfl.flower.roll import Roll
+from gcfl.flower.nodes import Roll
 from helpers import tiny
 
 

@@ -20,11 +20,11 @@ import psutil
 
 from flower_deployment import finish, online, start_run, states, wait_until
 from gcfl import experiment as config
-from gcfl.codec import decode
+from gcfl.base.codec import decode
+from gcfl.base.data_types import Failure
 from gcfl.engine import ClientSide, InProcess, one_thread
+from gcfl.engine.prepare import Given, prepare
 from gcfl.flower import export, local
-from gcfl.prepare import Given, prepare
-from gcfl.types import Failure
 from helpers import tiny
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]

@@ -141,7 +141,7 @@ def test_an_answer_that_was_not_accepted_is_forgotten_and_folders_survive_a_rest
     def forget(broadcasts):
         answers = exchange(broadcasts)
         if next(iter(broadcasts.values())).round == 1:
-            from gcfl.types import Failure
+            from gcfl.base.data_types import Failure
 
             answers[3] = Failure("lost")
         return answers

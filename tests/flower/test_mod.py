@@ -22,7 +22,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from gcfl.errors import ConfigError, DataError, GcflError, ModelError
+from gcfl.base.errors import ConfigError, DataError, GcflError, ModelError
 from gcfl.flower import coreset, gcfl_mod
 
 N, CLASSES = 30, 3

@@ -21,11 +21,11 @@ from sklearn.datasets import load_digits
 import gcfl
 from flower_grid import Here
 from gcfl import experiment as config
+from gcfl.base.errors import ConfigError, DataError, RunError
 from gcfl.cli import main
-from gcfl.errors import ConfigError, DataError, RunError
 from gcfl.flower import client_app, server_app, site_in
 from gcfl.flower.app import read_experiment
-from gcfl.flower.terms import Terms, serve_sites
+from gcfl.flower.site_data import Terms, serve_sites
 
 NAMES = ("zero", "one", "two", "three")
 SITES = ("north", "south", "west")

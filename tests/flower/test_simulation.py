@@ -9,8 +9,8 @@ import pytest
 pytest.importorskip("flwr", reason="flwr is not installed: pip install 'gcfl[flower]'")
 
 import gcfl
+from gcfl.base.errors import RunError
 from gcfl.cli import main
-from gcfl.errors import RunError
 from gcfl.flower.processes import alive
 from gcfl.flower.simulation import simulate
 from helpers import tiny

@@ -22,7 +22,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from flower_grid import Here
-from gcfl.errors import ConfigError, DataError, GcflError, RunError
+from gcfl.base.errors import ConfigError, DataError, GcflError, RunError
 from gcfl.flower import GCFL, coreset, gcfl_mod
 from gcfl.methods import ClientView, ServerView
 from gcfl.methods.gradient_matching import GradientMatching

@@ -12,9 +12,11 @@ from torch.nn.functional import cross_entropy
 
 import gcfl
 from gcfl import experiment as config
+from gcfl.base.data_types import Broadcast, Update
+from gcfl.base.errors import ConfigError
 from gcfl.engine import InProcess
 from gcfl.engine.client import ClientSide
-from gcfl.errors import ConfigError
+from gcfl.engine.prepare import Given
 from gcfl.methods import ServerView
 from gcfl.methods.adaptive import ServerAdam, ServerMomentum
 from gcfl.methods.augment import PADDING, augmented
@@ -25,8 +27,6 @@ from gcfl.methods.parts import TrainOptions
 from gcfl.methods.proximal import Proximal
 from gcfl.methods.replies import Replies
 from gcfl.methods.training import clipped
-from gcfl.prepare import Given
-from gcfl.types import Broadcast, Update
 from helpers import equal_trees, prepared, run, same_bits, tiny
 
 PLAIN_SGD = {"momentum": 0.0, "weight_decay": 0.0, "schedule": "constant", "lr": 0.1}

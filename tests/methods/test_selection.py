@@ -7,14 +7,14 @@ import pytest
 import torch
 
 from gcfl import experiment as config
+from gcfl.base.data_types import Shard
+from gcfl.base.errors import ConfigError, DataError
 from gcfl.coreset import label_wise_target
-from gcfl.errors import ConfigError, DataError
 from gcfl.methods import WORDS, parse
 from gcfl.methods.gradient_matching import GradientMatching
 from gcfl.methods.parts import ClientView, ServerView
 from gcfl.methods.random import Random
 from gcfl.methods.replies import Replies
-from gcfl.types import Shard
 from helpers import prepared, run, tiny
 
 
@@ -89,7 +89,7 @@ def server_view(ready, clients=(0, 1), round=2):
 
 
 def reply(selection):
-    from gcfl.types import Update
+    from gcfl.base.data_types import Update
 
     return Update({}, {"select": selection.tells}, 1, {})
 

@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from gcfl import rng
+from gcfl.base import rng
+from gcfl.base.data_types import Coreset
 from gcfl.methods.parts import ClientView, TrainOptions
 from gcfl.methods.plain import Plain
 from gcfl.methods.sgd import SGD
 from gcfl.methods.training import learning_rate, orders, train
-from gcfl.types import Coreset
 from helpers import prepared, run
 
 

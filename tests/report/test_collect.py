@@ -6,8 +6,8 @@ import shutil
 import pytest
 
 import gcfl
-from gcfl.errors import RunError
-from gcfl.files import locked
+from gcfl.base.errors import RunError
+from gcfl.base.files import locked
 from gcfl.report.collect import collect, read
 from helpers import tiny
 

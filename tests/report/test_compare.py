@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from gcfl import cli
-from gcfl.errors import RunError
+from gcfl.base.errors import RunError
 from gcfl.report.compare import compare
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from gcfl.errors import ConfigError, RunError
+from gcfl.base.errors import ConfigError, RunError
 from gcfl.report.make import report
 
 FIGURES = {

@@ -11,7 +11,7 @@ import pytest
 
 import gcfl
 from gcfl import experiment as config
-from gcfl.errors import ConfigError
+from gcfl.base.errors import ConfigError
 from gcfl.report.make import report
 from gcfl.report.svg import log_ticks, number, ticks
 from helpers import run, tiny

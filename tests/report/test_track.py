@@ -13,7 +13,7 @@ import pytest
 
 import gcfl
 from gcfl import cli
-from gcfl.errors import ConfigError, RunError
+from gcfl.base.errors import ConfigError, RunError
 from gcfl.report import track
 from helpers import tiny
 

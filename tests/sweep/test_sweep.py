@@ -16,8 +16,8 @@ import pytest
 from PIL import Image
 
 import gcfl
+from gcfl.base.errors import ConfigError
 from gcfl.cli import main
-from gcfl.errors import ConfigError
 from gcfl.sweep.plan import SCALES, expand, read_plan, read_recipe, recipe_names
 from gcfl.sweep.runner import run_cells
 

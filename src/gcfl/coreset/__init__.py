@@ -11,13 +11,13 @@ features (n, d) are the input of the last linear layer, probabilities (n, C) the
 
 from typing import TYPE_CHECKING, Any
 
+from gcfl.base.data_types import Coreset
 from gcfl.coreset.budget import per_class, points
 from gcfl.coreset.gradients import Gradients, label_wise_target, own_label, whole, whole_target
 from gcfl.coreset.matching import match_label_wise, match_whole
 from gcfl.coreset.omp import Pursuit, pursue
 from gcfl.coreset.pool import Pool
 from gcfl.coreset.select import SELECTORS, select
-from gcfl.types import Coreset
 
 if TYPE_CHECKING:
     from gcfl.coreset.estimator import CoresetSelector

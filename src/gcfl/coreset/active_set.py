@@ -25,7 +25,7 @@ import scipy.linalg
 import scipy.optimize
 import torch
 
-from gcfl.types import FloatArray, IntArray
+from gcfl.base.data_types import FloatArray, IntArray
 
 # share of a point's squared norm outside the span of the others below which it adds nothing
 _COLLINEAR = 1e-10

@@ -6,9 +6,9 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from gcfl.apportion import largest_remainder
-from gcfl.errors import ConfigError, one_of
-from gcfl.types import IntArray
+from gcfl.base.data_types import IntArray
+from gcfl.base.errors import ConfigError, one_of
+from gcfl.base.options import largest_remainder
 
 Split = Literal["proportional", "equal"]
 

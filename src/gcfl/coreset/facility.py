@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gcfl.errors import DataError
-from gcfl.types import Coreset, IntArray
+from gcfl.base.data_types import Coreset, IntArray
+from gcfl.base.errors import DataError
 
 _BLOCK = 32
 # up to here the whole similarity is kept; beyond, rows are computed when they are needed

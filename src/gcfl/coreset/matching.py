@@ -7,12 +7,12 @@ from collections.abc import Callable
 import numpy as np
 from torch import Tensor
 
+from gcfl.base.data_types import Coreset
 from gcfl.coreset.budget import Split
 from gcfl.coreset.gradients import Gradients
 from gcfl.coreset.omp import Pursuit, pursue
 from gcfl.coreset.pool import Pool, unweighted
 from gcfl.coreset.singles import Singles
-from gcfl.types import Coreset
 
 # made when needed, where making it costs more than the choice
 Draw = np.random.Generator | Callable[[], np.random.Generator]

@@ -18,10 +18,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gcfl.base.data_types import Coreset, FloatArray, IntArray
+from gcfl.base.errors import ConfigError, DataError, one_of
 from gcfl.coreset.active_set import ActiveSet
 from gcfl.coreset.gradients import Gradients
-from gcfl.errors import ConfigError, DataError, one_of
-from gcfl.types import Coreset, FloatArray, IntArray
 
 Score = Literal["correlation", "distance", "nearest"]
 Trace = Callable[[IntArray, FloatArray], None]

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gcfl.base.data_types import Coreset
 from gcfl.coreset.budget import Split, per_class
 from gcfl.coreset.gradients import Gradients, own_label, whole
-from gcfl.types import Coreset
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from gcfl.base.data_types import Coreset
 from gcfl.coreset.budget import Split
 from gcfl.coreset.facility import cosine, facility_location, negative_distance
 from gcfl.coreset.gradients import Gradients
 from gcfl.coreset.pool import Pool
-from gcfl.types import Coreset
 
 
 def represent_label_wise(pool: Pool, budget: int, split: Split) -> Coreset:

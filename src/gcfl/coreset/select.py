@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gcfl import rng
+from gcfl.base import rng
+from gcfl.base.data_types import Coreset
+from gcfl.base.errors import ConfigError, DataError, did_you_mean
 from gcfl.coreset import matching, representation, simple
 from gcfl.coreset.budget import Split
 from gcfl.coreset.omp import Pursuit
 from gcfl.coreset.pool import Pool
-from gcfl.errors import ConfigError, DataError, did_you_mean
-from gcfl.types import Coreset
 
 
 @dataclass(frozen=True)

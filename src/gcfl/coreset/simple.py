@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gcfl.base.data_types import Coreset
 from gcfl.coreset.budget import Split
 from gcfl.coreset.pool import Pool, unweighted
-from gcfl.types import Coreset
 
 
 def uniform(pool: Pool, budget: int, draw: np.random.Generator) -> Coreset:

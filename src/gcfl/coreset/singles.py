@@ -10,10 +10,10 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor
 
+from gcfl.base.data_types import Coreset, IntArray
+from gcfl.base.errors import DataError
 from gcfl.coreset.omp import Pursuit, scores_of
 from gcfl.coreset.pool import Pool
-from gcfl.errors import DataError
-from gcfl.types import Coreset, IntArray
 
 
 class Singles:

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import torch.utils.data
 
-from gcfl import rng
+from gcfl.base import rng
+from gcfl.base.errors import DataError, one_line
 from gcfl.data.source import Source
-from gcfl.errors import DataError, one_line
 
 Pair = tuple[Any, Any]
 _BLOCK = 4096

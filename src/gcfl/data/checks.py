@@ -4,10 +4,10 @@ work.
 
 from __future__ import annotations
 
+from gcfl.base.errors import ConfigError
 from gcfl.data.corruption import chosen
 from gcfl.data.options import DataOptions
 from gcfl.data.source import Source
-from gcfl.errors import ConfigError
 
 
 def check(source: Source, options: DataOptions) -> None:

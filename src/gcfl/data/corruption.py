@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gcfl import rng
+from gcfl.base import rng
+from gcfl.base.data_types import FloatArray, IntArray
+from gcfl.base.errors import ConfigError, DataError, did_you_mean
+from gcfl.base.files import open_npy, write_npy
 from gcfl.data.home import cache_folder
 from gcfl.data.spoil_tables import TABULAR, spoil_rows
-from gcfl.errors import ConfigError, DataError, did_you_mean
-from gcfl.files import open_npy, write_npy
-from gcfl.types import FloatArray, IntArray
 
 log = logging.getLogger("gcfl.data")
 

@@ -8,12 +8,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from gcfl import rng
+from gcfl.base import rng
+from gcfl.base.data_types import IntArray, Shard
+from gcfl.base.errors import DataError
+from gcfl.base.options import resolve_size
 from gcfl.data.options import DataOptions
 from gcfl.data.source import Pair, Source
-from gcfl.errors import DataError
-from gcfl.options import resolve_size
-from gcfl.types import IntArray, Shard
 
 
 def cut(source: Source, options: DataOptions, seed: int) -> tuple[IntArray, Shard, Shard]:

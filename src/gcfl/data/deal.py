@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gcfl.base.data_types import IntArray
+from gcfl.base.errors import DataError
 from gcfl.data.options import DataOptions
 from gcfl.data.partition import (
     Partition,
@@ -23,8 +25,6 @@ from gcfl.data.partition import (
 )
 from gcfl.data.side_files import read_owners
 from gcfl.data.source import Source
-from gcfl.errors import DataError
-from gcfl.types import IntArray
 
 log = logging.getLogger("gcfl.data")
 

@@ -9,7 +9,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from gcfl import rng
+from gcfl.base import rng
+from gcfl.base.data_types import IntArray, Shard
+from gcfl.base.errors import DataError
 from gcfl.data.checks import check
 from gcfl.data.cut import apart, cut, statistics, within
 from gcfl.data.deal import deal
@@ -19,8 +21,6 @@ from gcfl.data.options import DataOptions
 from gcfl.data.partition import Partition
 from gcfl.data.samples import samples
 from gcfl.data.source import Source
-from gcfl.errors import DataError
-from gcfl.types import IntArray, Shard
 
 
 @dataclass(frozen=True)

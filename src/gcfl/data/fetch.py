@@ -15,9 +15,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from gcfl.base.errors import ConfigError, DataError, did_you_mean
 from gcfl.data.home import data_home
 from gcfl.data.sources import SOURCES
-from gcfl.errors import ConfigError, DataError, did_you_mean
 
 OnBytes = Callable[[str, int, int], None]  # file, bytes so far, bytes in all
 

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gcfl.base.data_types import IntArray
+from gcfl.base.errors import DataError, did_you_mean
 from gcfl.data.source import Source
-from gcfl.errors import DataError, did_you_mean
-from gcfl.types import IntArray
 
 
 @dataclass(frozen=True)

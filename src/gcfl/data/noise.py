@@ -17,9 +17,9 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from gcfl.base.data_types import FloatArray, IntArray
+from gcfl.base.errors import DataError
 from gcfl.data.partition import Partition
-from gcfl.errors import DataError
-from gcfl.types import FloatArray, IntArray
 
 Kind = Literal["uniform", "pair", "confusion", "open", "given", "attribute"]
 KINDS: tuple[Kind, ...] = get_args(Kind)

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from gcfl import rng
+from gcfl.base import rng
+from gcfl.base.data_types import IntArray, Shard
 from gcfl.data.corruption import Scale, chosen, corrupt, measure
 from gcfl.data.noise import (
     Flip,
@@ -29,7 +30,6 @@ from gcfl.data.options import DataOptions
 from gcfl.data.partition import Partition
 from gcfl.data.side_files import read_labels, read_matrix
 from gcfl.data.source import Source
-from gcfl.types import IntArray, Shard
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator
 
+from gcfl.base.options import Count, Options, Size, at_least, within
 from gcfl.data.noise import Kind
-from gcfl.options import Count, Options, Size, at_least, within
 
 Rate = Annotated[float, AfterValidator(within(0, 1, high_open=True))]
 

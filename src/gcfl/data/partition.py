@@ -9,9 +9,9 @@ from functools import cached_property
 
 import numpy as np
 
-from gcfl.apportion import largest_remainder
-from gcfl.errors import DataError
-from gcfl.types import IntArray
+from gcfl.base.data_types import IntArray
+from gcfl.base.errors import DataError
+from gcfl.base.options import largest_remainder
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from gcfl.base.data_types import IntArray
 from gcfl.data.home import cache_folder
-from gcfl.types import IntArray
 
 LARGEST_IN_MEMORY = 2 << 30  # bytes; above, the copy is a mapped file
 _BLOCK = 1024

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gcfl.base.data_types import FloatArray, IntArray
+from gcfl.base.errors import ConfigError, DataError, did_you_mean
 from gcfl.data.options import DataOptions
 from gcfl.data.source import Source
-from gcfl.errors import ConfigError, DataError, did_you_mean
-from gcfl.types import FloatArray, IntArray
 
 
 def read_owners(path: str | None, source: Source) -> npt.NDArray[Any]:

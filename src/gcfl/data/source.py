@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gcfl import rng
-from gcfl.errors import DataError
-from gcfl.types import IntArray
+from gcfl.base import rng
+from gcfl.base.data_types import IntArray
+from gcfl.base.errors import DataError
 
 Pair = tuple[npt.NDArray[Any], IntArray]
 

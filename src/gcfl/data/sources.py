@@ -11,13 +11,13 @@ from pathlib import Path
 
 import numpy as np
 
-from gcfl import rng
+from gcfl.base import rng
+from gcfl.base.errors import DataError, GcflError, did_you_mean, one_line
 from gcfl.data.home import data_home
 from gcfl.data.known import Known
 from gcfl.data.options import DataOptions
 from gcfl.data.readers import cifar, huggingface, idx, images, leaf, tables
 from gcfl.data.source import Source, subset
-from gcfl.errors import DataError, GcflError, did_you_mean, one_line
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gcfl.errors import DataError
-from gcfl.types import FloatArray, IntArray
+from gcfl.base.data_types import FloatArray, IntArray
+from gcfl.base.errors import DataError
 
 TABULAR = ("missing", "scale", "gaussian")
 Row = npt.NDArray[Any]

@@ -2,7 +2,6 @@
 
 from gcfl.engine.client import ClientSide
 from gcfl.engine.driver import Observer, drive, one_thread
-from gcfl.engine.folder import RunFolder
 from gcfl.engine.rounds import Rounds, State
 from gcfl.engine.transport import InProcess, Transport
 from gcfl.engine.vectorised import Vectorised
@@ -13,7 +12,6 @@ __all__ = [
     "InProcess",
     "Observer",
     "Rounds",
-    "RunFolder",
     "State",
     "Transport",
     "Vectorised",

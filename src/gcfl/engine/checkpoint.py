@@ -17,11 +17,11 @@ import hashlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from gcfl.codec import decode, encode
+from gcfl.base.codec import decode, encode
+from gcfl.base.data_types import Groups
+from gcfl.base.errors import RunError
+from gcfl.base.files import read_json, write_atomic, write_json
 from gcfl.engine.rounds import State
-from gcfl.errors import RunError
-from gcfl.files import read_json, write_atomic, write_json
-from gcfl.types import Groups
 
 _MOST_FILES = 64
 

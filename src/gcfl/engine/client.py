@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 import torch
 
+from gcfl.base.data_types import Broadcast, Groups, Shard, Tree, Update
 from gcfl.data import ClientData
 from gcfl.methods import ClientView, Method, Setting
 from gcfl.methods.parts import Meter
 from gcfl.methods.training import learning_rate, train
-from gcfl.types import Broadcast, Groups, Shard, Tree, Update
 
 
 @dataclass(frozen=True)

@@ -15,15 +15,15 @@ from typing import Any
 import torch
 from threadpoolctl import threadpool_limits
 
-from gcfl import failpoints
+from gcfl.base import failpoints
+from gcfl.base.data_types import Coreset, RoundRecord
+from gcfl.base.errors import Interrupted, RunError
 from gcfl.data import Truth
 from gcfl.data.partition import Partition
 from gcfl.engine.checkpoint import Checkpoint
-from gcfl.engine.folder import RunFolder
 from gcfl.engine.rounds import Played, Rounds, State
 from gcfl.engine.transport import Transport
-from gcfl.errors import Interrupted, RunError
-from gcfl.types import Coreset, RoundRecord
+from gcfl.results.folder import RunFolder
 
 OnRound = Callable[[RoundRecord], None]
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch.nn.functional import cross_entropy
 
-from gcfl.network import Network
-from gcfl.types import Shard, Tree
+from gcfl.base.data_types import Shard, Tree
+from gcfl.models.network import Network
 
 
 @dataclass(frozen=True)

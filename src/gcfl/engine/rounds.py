@@ -12,16 +12,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from gcfl import rng
-from gcfl.engine.accounts import Times, mean_loss, total, traffic
+from gcfl.base import rng
+from gcfl.base.data_types import Broadcast, Failure, Groups, RoundRecord, Shard, Tree, Update
+from gcfl.base.errors import RunError
+from gcfl.engine.cost import Times, mean_loss, total, traffic
 from gcfl.engine.evaluate import Scores, evaluate, mean_scores
 from gcfl.engine.transport import Answers, Transport
-from gcfl.errors import RunError
 from gcfl.methods import Method, ServerView, Setting
 from gcfl.methods.own import SERVER, own_update, tuned, warmed
 from gcfl.methods.replies import Replies, Stacked
 from gcfl.methods.training import learning_rate
-from gcfl.types import Broadcast, Failure, Groups, RoundRecord, Shard, Tree, Update
 
 log = logging.getLogger("gcfl")
 BEST = "best"  # the state's entry for the round with the lowest loss on what is held out

@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gcfl.base.data_types import Shard, Tree
 from gcfl.coreset import Pool
 from gcfl.data import ClientData
 from gcfl.engine.client import ClientSide
 from gcfl.methods import ClientView
 from gcfl.methods.parts import pool_of
-from gcfl.network import Output
-from gcfl.types import Shard, Tree
+from gcfl.models.network import Output
 
 
 class Later(Shard):

@@ -11,10 +11,10 @@ from typing import Protocol
 
 import torch
 
+from gcfl.base.data_types import Broadcast, Coreset, Failure, Groups, Update
+from gcfl.base.errors import one_line
 from gcfl.engine.client import ClientSide, Reply
-from gcfl.errors import one_line
 from gcfl.methods.replies import Stacked
-from gcfl.types import Broadcast, Coreset, Failure, Groups, Update
 
 Answers = dict[int, Update | Failure] | Stacked
 

@@ -17,17 +17,17 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from gcfl import rng
+from gcfl.base import rng
+from gcfl.base.data_types import Broadcast, Coreset, Failure, Groups, IntArray, Tree
+from gcfl.base.errors import ModelError, one_line
 from gcfl.engine.client import ClientSide
 from gcfl.engine.together import Later, Together, View
 from gcfl.engine.transport import ClientMemory
-from gcfl.errors import ModelError, one_line
 from gcfl.methods import Setting
 from gcfl.methods.batched import Stack, train_stack
 from gcfl.methods.parts import Meter
 from gcfl.methods.replies import Stacked
 from gcfl.methods.training import learning_rate
-from gcfl.types import Broadcast, Coreset, Failure, Groups, IntArray, Tree
 
 _STACK_NUMBERS = 1 << 25  # so many numbers of inputs and weights in one stack, about 128 MB
 

@@ -22,11 +22,11 @@ import torch
 import torch.multiprocessing
 from threadpoolctl import threadpool_limits
 
-from gcfl.codec import decode, encode
+from gcfl.base.codec import decode, encode
+from gcfl.base.data_types import Broadcast, Failure, Groups, Tree, Update
+from gcfl.base.errors import RunError, one_line
 from gcfl.engine.client import ClientSide, Reply
 from gcfl.engine.transport import Answers, ClientMemory
-from gcfl.errors import RunError, one_line
-from gcfl.types import Broadcast, Failure, Groups, Tree, Update
 
 _PARENT_CHECK_SECONDS = 1.0
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from flwr.app import Context
 
 from gcfl import experiment as config
+from gcfl.engine.prepare import Given, Prepared, prepare
 from gcfl.experiment import Experiment
 from gcfl.flower.client import Site
+from gcfl.flower.site_data import Terms, client_of, site_with_data
 from gcfl.flower.store import store_of
-from gcfl.flower.terms import Terms, client_of, site_with_data
-from gcfl.prepare import Given, Prepared, prepare
 
 EXPERIMENT = "experiment.toml"
 # a process that serves many messages of one run prepares it once

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
+from gcfl.base.data_types import Shard
+from gcfl.base.errors import GcflError, RunError
 from gcfl.engine import one_thread
 from gcfl.engine.client import answer
-from gcfl.errors import GcflError, RunError
 from gcfl.flower.records import FACTS, from_update, to_broadcast
 from gcfl.flower.store import Store, propose, recall
 from gcfl.methods import Method, Setting
-from gcfl.types import Shard
 
 log = logging.getLogger("gcfl")
 

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gcfl.errors import ConfigError
+from gcfl.base.errors import ConfigError
+from gcfl.base.files import write_atomic
+from gcfl.engine.prepare import Given, prepare
 from gcfl.experiment import Experiment
-from gcfl.files import write_atomic
 from gcfl.flower.app import EXPERIMENT
-from gcfl.flower.terms import FILE, serve_sites
-from gcfl.prepare import Given, prepare
+from gcfl.flower.site_data import FILE, serve_sites
 
 _PYPROJECT = """\
 [build-system]

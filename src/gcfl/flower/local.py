@@ -24,8 +24,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from gcfl.errors import ConfigError, RunError
-from gcfl.files import read_json, write_atomic, write_json
+from gcfl.base.errors import ConfigError, RunError
+from gcfl.base.files import read_json, write_atomic, write_json
 from gcfl.flower.processes import alive, end_all
 
 NAME = "gcfl"

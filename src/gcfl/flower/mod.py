@@ -25,14 +25,14 @@ from flwr.clientapp.typing import ClientAppCallable
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from gcfl import rng
-from gcfl.codec import decode, encode
+from gcfl.base import rng
+from gcfl.base.codec import decode, encode
+from gcfl.base.errors import ConfigError
+from gcfl.base.options import within
 from gcfl.coreset import Coreset, Pool, Pursuit, match_label_wise, points
-from gcfl.errors import ConfigError
 from gcfl.flower.samples import Chosen, Read, batches, check_labels, dataset_of, narrowed
 from gcfl.flower.store import NEVER, Store, store_of
-from gcfl.network import Network
-from gcfl.options import within
+from gcfl.models.network import Network
 
 FACTS = "gcfl"  # ConfigRecord; down: the round and the settings, up: the round of the selection
 # ArrayRecord; down, when a selection is due: the gradient of the clean set (C, d + 1)

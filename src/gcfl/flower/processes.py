@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from gcfl.errors import RunError
+from gcfl.base.errors import RunError
 
 _END_SECONDS = 10.0
 

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
-from gcfl.errors import RunError
-from gcfl.types import Broadcast, Groups, Tree, Update
+from gcfl.base.data_types import Broadcast, Groups, Tree, Update
+from gcfl.base.errors import RunError
 
 FACTS = "gcfl"
 _PAYLOAD = "payload."

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler, Subset
 
-from gcfl import rng
+from gcfl.base import rng
+from gcfl.base.data_types import Shard
+from gcfl.base.errors import ConfigError, DataError
 from gcfl.coreset import Coreset
-from gcfl.errors import ConfigError, DataError
-from gcfl.types import Shard
 
 Read = Callable[[Any], tuple[Tensor, Tensor]]
 _LABELS = ("label", "labels", "target", "targets", "fine_label", "y")

@@ -12,19 +12,19 @@ from pathlib import Path
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from gcfl.engine import Observer, RunFolder, drive, one_thread
-from gcfl.environment import describe
-from gcfl.errors import ConfigError, one_line
+from gcfl.base.data_types import RoundRecord
+from gcfl.base.environment import describe
+from gcfl.base.errors import ConfigError, one_line
+from gcfl.base.files import locked
+from gcfl.engine import Observer, drive, one_thread
+from gcfl.engine.prepare import Given, Prepared, prepare
 from gcfl.experiment import Experiment
-from gcfl.files import locked
 from gcfl.flower.app import read_experiment, speak
-from gcfl.flower.roll import Roll
-from gcfl.flower.terms import Terms, serve_sites
+from gcfl.flower.nodes import Roll
+from gcfl.flower.site_data import Terms, serve_sites
 from gcfl.flower.transport import OverGrid
-from gcfl.prepare import Given, Prepared, prepare
-from gcfl.summary import keeps, summarise
-from gcfl.trained import parcel
-from gcfl.types import RoundRecord
+from gcfl.results.folder import RunFolder
+from gcfl.results.measures import keeps, summarise
 
 log = logging.getLogger("gcfl")
 _DEFAULT_WAIT = 300.0
@@ -115,7 +115,7 @@ def _play(
         1,  # sites remember as of the last accepted round, so the server must not fall behind that
         lambda record: log.info("%s", _told(record, experiment.rounds)),
         lambda state: folder.finish(
-            *parcel(prepared, rounds.final(state)), summarise(folder.records(), keep)
+            *prepared.parcel(rounds.final(state)), summarise(folder.records(), keep)
         ),
     )
 

@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from gcfl.errors import ConfigError, RunError
+from gcfl.base.errors import ConfigError, RunError
 from gcfl.flower.local import environment, free_port
 from gcfl.flower.processes import end_all
 

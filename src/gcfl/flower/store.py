@@ -13,9 +13,9 @@ from typing import Protocol
 
 from flwr.app import ConfigRecord, Context
 
-from gcfl.codec import decode, encode
-from gcfl.files import write_atomic
-from gcfl.types import Groups
+from gcfl.base.codec import decode, encode
+from gcfl.base.data_types import Groups
+from gcfl.base.files import write_atomic
 
 NEVER = -1
 log = logging.getLogger("gcfl")

@@ -11,11 +11,11 @@ import torch
 from flwr.app import Message, MessageType
 from flwr.serverapp import Grid
 
-from gcfl.errors import one_line
+from gcfl.base.data_types import Broadcast, Coreset, Failure, Groups, Update
+from gcfl.base.errors import one_line
 from gcfl.flower.records import from_broadcast, to_update
 from gcfl.flower.store import NEVER
 from gcfl.methods.replies import Stacked
-from gcfl.types import Broadcast, Coreset, Failure, Groups, Update
 
 _GROUP = "flower"
 

@@ -23,16 +23,16 @@ from flwr.serverapp.strategy import Strategy
 from torch import Tensor, nn
 
 from gcfl import experiment as config
-from gcfl import rng
-from gcfl.errors import ConfigError, RunError
+from gcfl.base import rng
+from gcfl.base.data_types import Shard
+from gcfl.base.errors import ConfigError, RunError
 from gcfl.flower.mod import FACTS, SELECTED, TARGET
 from gcfl.flower.samples import Read, check_labels, shard_of
 from gcfl.flower.store import NEVER
 from gcfl.methods import ServerView, Setting
 from gcfl.methods.gradient_matching import GradientMatching
 from gcfl.methods.parts import TrainOptions
-from gcfl.network import Network
-from gcfl.types import Shard
+from gcfl.models.network import Network
 
 log = logging.getLogger("flwr.gcfl")  # shown where Flower shows its own
 

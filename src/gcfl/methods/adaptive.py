@@ -17,11 +17,11 @@ import torch
 from pydantic import AfterValidator
 from torch import Tensor
 
+from gcfl.base.data_types import Tree
+from gcfl.base.options import Positive, within
 from gcfl.methods.average import Average, step
 from gcfl.methods.parts import ServerView
 from gcfl.methods.replies import Replies
-from gcfl.options import Positive, within
-from gcfl.types import Tree
 
 Decay = Annotated[float, AfterValidator(within(0, 1, high_open=True))]
 

@@ -13,11 +13,11 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from gcfl.errors import ConfigError
+from gcfl.base.data_types import Shard, Tree
+from gcfl.base.errors import ConfigError
 from gcfl.methods.average import step
 from gcfl.methods.parts import LocalRule, ServerRule, ServerView
 from gcfl.methods.replies import Replies
-from gcfl.types import Shard, Tree
 
 _DEFAULTS = {"rate": 1.0, "fine_tune": "never", "takes_part": False, "hold_out": 0.0}
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from gcfl import rng
+from gcfl.base import rng
 
 PADDING = 4
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
+from gcfl.base.data_types import Tree
 from gcfl.methods.parts import ServerRule, ServerView
 from gcfl.methods.replies import Replies
-from gcfl.types import Tree
 
 
 class Average(ServerRule):

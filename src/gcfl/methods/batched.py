@@ -12,11 +12,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from gcfl import rng
+from gcfl.base import rng
+from gcfl.base.data_types import FloatArray, IntArray, Tree
 from gcfl.methods.losses import sample_losses
 from gcfl.methods.parts import LocalRule, Setting, TrainOptions
 from gcfl.methods.sgd import SGD
-from gcfl.types import FloatArray, IntArray, Tree
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import Any
 
-from gcfl.errors import ConfigError, did_you_mean, one_line
+from gcfl.base.errors import ConfigError, did_you_mean, one_line
 from gcfl.methods.adaptive import ServerAdam, ServerMomentum
 from gcfl.methods.alone import Alone, Separate
 from gcfl.methods.average import Average

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
+from gcfl.base.options import Count, NonNegative, Options
 from gcfl.coreset import Pursuit
 from gcfl.coreset.budget import Split
 from gcfl.coreset.omp import Score
-from gcfl.options import Count, NonNegative, Options
 
 
 class SplitOptions(Options):

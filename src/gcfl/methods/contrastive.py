@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity, softplus
 
+from gcfl.base.data_types import Tree
+from gcfl.base.options import NonNegative, Positive
 from gcfl.methods.parts import LocalRule
-from gcfl.network import Network, Output
-from gcfl.options import NonNegative, Positive
-from gcfl.types import Tree
+from gcfl.models.network import Network, Output
 
 # features no longer than this have hardly a direction, and must not have a huge gradient
 _SHORTEST = 1e-4

@@ -20,9 +20,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from gcfl.base.data_types import Tree
 from gcfl.methods.parts import LocalRule, ServerView
 from gcfl.methods.replies import Replies
-from gcfl.types import Tree
 
 
 class ControlVariates(LocalRule):

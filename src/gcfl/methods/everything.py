@@ -6,8 +6,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from gcfl.base.data_types import Coreset, Tree
 from gcfl.methods.parts import ClientView, Selection, Selector
-from gcfl.types import Coreset, Tree
 
 
 class Everything(Selector):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from gcfl.base.data_types import Coreset, Tree
 from gcfl.coreset.representation import represent_label_wise, represent_whole
 from gcfl.methods.choices import VariantOptions
 from gcfl.methods.parts import ClientView
 from gcfl.methods.periodic import Unaided
-from gcfl.types import Coreset, Tree
 
 
 class FacilityLocation(Unaided, VariantOptions):

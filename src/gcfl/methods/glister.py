@@ -7,11 +7,11 @@ from __future__ import annotations
 from functools import partial
 from typing import ClassVar
 
-from gcfl import rng
+from gcfl.base import rng
+from gcfl.base.data_types import Coreset, Tree
 from gcfl.coreset.matching import glister_label_wise, glister_whole
 from gcfl.methods.parts import ClientView
 from gcfl.methods.targeted import Targeted
-from gcfl.types import Coreset, Tree
 
 
 class Glister(Targeted):

@@ -8,12 +8,12 @@ from __future__ import annotations
 from functools import partial
 from typing import ClassVar
 
-from gcfl import rng
+from gcfl.base import rng
+from gcfl.base.data_types import Coreset, Tree
 from gcfl.coreset import match_label_wise, match_whole
 from gcfl.methods.choices import PursuitOptions
 from gcfl.methods.parts import ClientView
 from gcfl.methods.targeted import Targeted
-from gcfl.types import Coreset, Tree
 
 
 class GradientMatching(Targeted, PursuitOptions):

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from gcfl.base.data_types import Coreset, Tree
 from gcfl.coreset.matching import match_own_label_wise, match_own_whole
 from gcfl.methods.choices import PursuitOptions, VariantOptions
 from gcfl.methods.parts import ClientView
 from gcfl.methods.periodic import Unaided
-from gcfl.types import Coreset, Tree
 
 
 class GradMatch(Unaided, VariantOptions, PursuitOptions):

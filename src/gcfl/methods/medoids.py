@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from gcfl.base.data_types import Coreset, Tree
 from gcfl.coreset.representation import craig, crust
 from gcfl.methods.choices import SplitOptions
 from gcfl.methods.parts import ClientView
 from gcfl.methods.periodic import Unaided
-from gcfl.types import Coreset, Tree
 
 
 class Crust(Unaided, SplitOptions):

@@ -7,10 +7,10 @@ from typing import Literal
 
 import numpy as np
 
+from gcfl.base.data_types import Coreset, Tree, Update
 from gcfl.methods.parts import ClientView, LocalRule, ServerRule, ServerView
 from gcfl.methods.plain import Plain
 from gcfl.methods.training import Trained, learning_rate, train
-from gcfl.types import Coreset, Tree, Update
 
 # The server's places where a client's number is asked for; each purpose draws its own batch orders.
 SERVER, WARM, TUNE = -1, -2, -3

@@ -19,11 +19,11 @@ import torch
 from pydantic import AfterValidator, ValidationInfo
 from torch import Tensor
 
+from gcfl.base.data_types import Coreset, Shard, Tree
+from gcfl.base.options import Count, NonNegative, Options, Positive, PositiveShare, at_least, within
 from gcfl.coreset import Pool
 from gcfl.methods.replies import Replies
-from gcfl.network import Network, Output
-from gcfl.options import Count, NonNegative, Options, Positive, PositiveShare, at_least, within
-from gcfl.types import Coreset, Shard, Tree
+from gcfl.models.network import Network, Output
 
 
 def _with_cross_entropy(smoothing: float, info: ValidationInfo) -> float:

@@ -17,12 +17,12 @@ from typing import Literal
 import numpy as np
 import torch
 
-from gcfl import rng
+from gcfl.base import rng
+from gcfl.base.data_types import Coreset, Tree
+from gcfl.base.options import Count, PositiveShare
 from gcfl.coreset import points
 from gcfl.methods.parts import ClientView, Selection, Selector, ServerView
 from gcfl.methods.replies import Replies
-from gcfl.options import Count, PositiveShare
-from gcfl.types import Coreset, Tree
 
 NEVER = -1
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from gcfl.base.data_types import Tree
+from gcfl.base.options import NonNegative
 from gcfl.methods.parts import LocalRule
-from gcfl.options import NonNegative
-from gcfl.types import Tree
 
 
 class Proximal(LocalRule):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from gcfl.base.data_types import Coreset, Tree
 from gcfl.methods.parts import ClientView
 from gcfl.methods.periodic import Unaided, at_random
-from gcfl.types import Coreset, Tree
 
 
 class Random(Unaided):

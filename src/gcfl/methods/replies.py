@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from gcfl.types import Failure, FloatArray, IntArray, Tree, Update
+from gcfl.base.data_types import Failure, FloatArray, IntArray, Tree, Update
 
 
 class Replies(Mapping[int, Update]):

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from gcfl.errors import ConfigError
+from gcfl.base.data_types import Shard, Tree
+from gcfl.base.errors import ConfigError
 from gcfl.methods.average import step
 from gcfl.methods.own import on_own, this_round
 from gcfl.methods.parts import ServerRule, ServerView
 from gcfl.methods.replies import Replies
-from gcfl.types import Shard, Tree
 
 
 class ServerOnly(ServerRule):

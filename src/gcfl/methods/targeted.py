@@ -12,12 +12,12 @@ from abc import ABC
 
 import numpy as np
 
+from gcfl.base.data_types import Shard, Tree
+from gcfl.base.errors import DataError
 from gcfl.coreset import label_wise_target, whole_target
-from gcfl.errors import DataError
 from gcfl.methods.choices import VariantOptions
 from gcfl.methods.parts import ServerView
 from gcfl.methods.periodic import Periodic
-from gcfl.types import Shard, Tree
 
 log = logging.getLogger("gcfl")
 

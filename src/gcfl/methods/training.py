@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gcfl import rng
+from gcfl.base import rng
+from gcfl.base.data_types import Coreset, IntArray, Tree
 from gcfl.methods.augment import augmented
 from gcfl.methods.losses import mean_loss
 from gcfl.methods.parts import ClientView, LocalRule, TrainOptions
 from gcfl.methods.sgd import SGD
-from gcfl.types import Coreset, IntArray, Tree
 
 
 @dataclass(frozen=True)

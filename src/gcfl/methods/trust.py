@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from gcfl import rng
+from gcfl.base import rng
+from gcfl.base.data_types import Coreset, Tree
 from gcfl.coreset.simple import agreement, small_loss
 from gcfl.methods.choices import SplitOptions
 from gcfl.methods.parts import ClientView
 from gcfl.methods.periodic import Unaided
-from gcfl.types import Coreset, Tree
 
 
 class SmallLoss(Unaided, SplitOptions):

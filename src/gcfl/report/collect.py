@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from gcfl import experiment as config
-from gcfl.engine import RunFolder
-from gcfl.errors import GcflError, RunError, one_line
-from gcfl.files import owner, read_json
-from gcfl.summary import keeps, kept, total_cost
+from gcfl.base.errors import GcflError, RunError, one_line
+from gcfl.base.files import owner, read_json
+from gcfl.results.folder import RunFolder
+from gcfl.results.measures import keeps, kept, total_cost
 
 KINDS = ("select", "train", "aggregate", "evaluate")
 _SET_ASIDE = re.compile(r"\.old\d+$")  # what --fresh moved out of the way

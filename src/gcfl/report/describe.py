@@ -20,13 +20,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from gcfl import rng
+from gcfl.base import rng
+from gcfl.base.data_types import IntArray
 from gcfl.data import Federation, Source
 from gcfl.data.corruption import chosen, drawn
 from gcfl.data.noise import KINDS, Kind
+from gcfl.engine.prepare import Given, federate
 from gcfl.experiment import Experiment
-from gcfl.prepare import Given, federate
-from gcfl.types import IntArray
 
 _PICTURES = ("clients.png", "noise.png", "samples.png")
 _MOST_CLIENTS = 20

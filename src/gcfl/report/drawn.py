@@ -13,7 +13,7 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
-from gcfl.errors import RunError
+from gcfl.base.errors import RunError
 from gcfl.report.charts import Bars, Chart, Heat, Plot, Section
 from gcfl.report.svg import log_ticks, number
 

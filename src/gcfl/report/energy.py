@@ -17,9 +17,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from gcfl.engine import RunFolder
-from gcfl.files import read_json, write_json
+from gcfl.base.files import read_json, write_json
 from gcfl.report.collect import Run
+from gcfl.results.folder import RunFolder
 
 log = logging.getLogger("gcfl")
 FILE = "energy.json"

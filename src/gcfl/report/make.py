@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gcfl.errors import ConfigError, RunError, one_of
-from gcfl.files import write_atomic
+from gcfl.base.errors import ConfigError, RunError, one_of
+from gcfl.base.files import write_atomic
 from gcfl.report import tables
 from gcfl.report.charts import Chart, sections
 from gcfl.report.collect import collect

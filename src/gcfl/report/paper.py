@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gcfl.errors import ConfigError
-from gcfl.files import read_json
+from gcfl.base.errors import ConfigError
+from gcfl.base.files import read_json
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from gcfl import experiment as config
+from gcfl.base.errors import GcflError, one_line
 from gcfl.data import on_the_hub
-from gcfl.engine import RunFolder
-from gcfl.errors import GcflError, one_line
-from gcfl.prepare import Given, federate
+from gcfl.engine.prepare import Given, federate
 from gcfl.report.charts import Heat, Section
 from gcfl.report.collect import Run
 from gcfl.report.study import order, shown
+from gcfl.results.folder import RunFolder
 
 _MOST = 4
 _DIVIDES = (

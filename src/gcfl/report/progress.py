@@ -20,9 +20,9 @@ from rich.progress import (
 )
 from rich.progress import Progress as Bar
 
-from gcfl.engine import RunFolder
+from gcfl.base.data_types import RoundRecord
 from gcfl.experiment import Experiment
-from gcfl.types import RoundRecord
+from gcfl.results.folder import RunFolder
 
 _LINE_SECONDS = 1.0
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from gcfl.api import Result
-from gcfl.files import owner
+from gcfl.base.files import owner
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _HEIGHT = 8

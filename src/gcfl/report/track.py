@@ -18,12 +18,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from gcfl.engine import RunFolder
-from gcfl.errors import ConfigError, RunError, one_line
+from gcfl.base.data_types import RoundRecord
+from gcfl.base.errors import ConfigError, RunError, one_line
 from gcfl.experiment import Experiment, flat
 from gcfl.report.collect import KINDS, read
 from gcfl.report.study import shown
-from gcfl.types import RoundRecord
+from gcfl.results.folder import RunFolder
 
 log = logging.getLogger("gcfl")
 _LONGEST = 500  # letters of a parameter that every MLflow takes

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from gcfl.api import Result
-from gcfl.errors import ConfigError, did_you_mean
+from gcfl.base.errors import ConfigError, did_you_mean
 from gcfl.report.charts import FAR, LOG_FROM, SWEPT
 from gcfl.report.describe import draw_clients
 from gcfl.report.drawn import look

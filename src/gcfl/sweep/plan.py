@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from gcfl import experiment as config
-from gcfl.errors import ConfigError, did_you_mean
+from gcfl.base.errors import ConfigError, did_you_mean
 
 SCALES = ("smoke", "small", "paper")
 _SECTIONS = ("title", "what", "experiment", "sweep", "figure", "scale", "paper")
@@ -64,14 +64,14 @@ class Plan:
 
 def recipe_names() -> list[str]:
     """The recipes in the package, in the order of their files' names."""
-    files = [entry.name for entry in resources.files("gcfl.recipes").iterdir()]
+    files = [entry.name for entry in resources.files("gcfl.sweep.recipes").iterdir()]
     return sorted(name.removesuffix(".toml") for name in files if name.endswith(".toml"))
 
 
 def read_recipe(name: str) -> dict[str, Any]:
     """A recipe of the package, as it stands there."""
     return tomllib.loads(
-        (resources.files("gcfl.recipes") / f"{name}.toml").read_text(encoding="utf-8")
+        (resources.files("gcfl.sweep.recipes") / f"{name}.toml").read_text(encoding="utf-8")
     )
 
 

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from gcfl import api
-from gcfl.errors import GcflError, Interrupted, one_line
-from gcfl.files import owner
+from gcfl.base.errors import GcflError, Interrupted, one_line
+from gcfl.base.files import owner
 from gcfl.sweep.plan import Cell
 
 _PARENT_DEATH = 1  # PR_SET_PDEATHSIG
@@ -128,7 +128,7 @@ def _work(connection: Connection, cell: Cell, out: str, parent: int) -> None:
 
 def _run(cell: Cell, out: Path) -> Path:
     """The run; where another process is about to end in its folder, after that."""
-    from gcfl.prepare import Given
+    from gcfl.engine.prepare import Given
 
     experiment = cell.experiment()
     folder = out / experiment.folder_name()

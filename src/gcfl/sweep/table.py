@@ -11,7 +11,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from gcfl.api import Result, load
-from gcfl.files import write_atomic, write_json
+from gcfl.base.files import write_atomic, write_json
 from gcfl.sweep.plan import Cell, Plan
 from gcfl.sweep.runner import Outcome
 

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gcfl.base.errors import DataError, one_line
 from gcfl.data.source import Source
-from gcfl.errors import DataError, one_line
 
 _PIXELS = 3 * 32 * 32
 PLACES = {

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gcfl.base.errors import DataError, did_you_mean, one_line
 from gcfl.data.arrays import arrays
 from gcfl.data.readers import images
 from gcfl.data.source import Source
-from gcfl.errors import DataError, did_you_mean, one_line
 
 log = logging.getLogger("gcfl.data")
 

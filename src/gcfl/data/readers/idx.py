@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gcfl.base.errors import DataError
 from gcfl.data.source import Source
-from gcfl.errors import DataError
 
 _STEMS = {
     "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),

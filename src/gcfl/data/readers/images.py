@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gcfl.base.errors import DataError, one_line
+from gcfl.base.files import new_npy, open_npy
 from gcfl.data.home import cache_folder
 from gcfl.data.known import Known
 from gcfl.data.source import Pair, Source
-from gcfl.errors import DataError, one_line
-from gcfl.files import new_npy, open_npy
 
 log = logging.getLogger("gcfl.data")
 

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gcfl.base.data_types import IntArray
+from gcfl.base.errors import DataError, one_line
+from gcfl.base.files import write_npz
 from gcfl.data.home import cache_folder
 from gcfl.data.source import Source
-from gcfl.errors import DataError, one_line
-from gcfl.files import write_npz
-from gcfl.types import IntArray
 
 
 def holds(path: Path) -> bool:

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gcfl.base.errors import DataError, did_you_mean
 from gcfl.data.arrays import arrays
 from gcfl.data.known import Known
 from gcfl.data.source import Source
-from gcfl.errors import DataError, did_you_mean
 
 ENDINGS = (".csv", ".tsv", ".parquet", ".npz")
 

@@ -11,7 +11,10 @@ import math
 from collections.abc import Callable
 from typing import Annotated, Any
 
+import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict
+
+from gcfl.base.data_types import FloatArray, IntArray
 
 
 class Options(BaseModel):
@@ -74,3 +77,15 @@ def resolve_size(size: int | float, total: int) -> int:
     least 1.
     """
     return size if isinstance(size, int) else max(1, round(size * total))
+
+
+def largest_remainder(shares: FloatArray, total: int) -> IntArray:
+    """Whole counts with sum `total`, each within one of shares * total; ties go to the
+    lower index.
+    """
+    exact = shares * total
+    counts = np.floor(exact).astype(np.int64)
+    order = np.argsort(-(exact - counts), kind="stable")
+    missing = total - int(counts.sum())
+    counts[order[:missing]] += 1
+    return counts

@@ -14,8 +14,8 @@ from typing import Any
 
 from torch import nn
 
-from gcfl.codec import encode
-from gcfl.errors import ModelError
+from gcfl.base.codec import encode
+from gcfl.base.errors import ModelError
 
 _PLAIN = (str, int, float, bool, type(None), tuple, list)
 

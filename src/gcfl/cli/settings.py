@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gcfl.errors import ConfigError, did_you_mean
+from gcfl.base.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
     from gcfl.experiment import Experiment

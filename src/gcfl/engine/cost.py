@@ -9,9 +9,9 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from gcfl import codec
+from gcfl.base import codec
+from gcfl.base.data_types import Broadcast
 from gcfl.methods.replies import Replies, Stacked
-from gcfl.types import Broadcast
 
 _METRIC_BYTES = 8  # a number in a message
 

@@ -15,9 +15,9 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 from torch import nn
 
-from gcfl import rng
-from gcfl.errors import ConfigError, ModelError, did_you_mean, one_line
-from gcfl.options import Count, Options
+from gcfl.base import rng
+from gcfl.base.errors import ConfigError, ModelError, did_you_mean, one_line
+from gcfl.base.options import Count, Options
 
 
 def _widths(value: list[int]) -> list[int]:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from gcfl.types import IntArray
+from gcfl.base.data_types import IntArray
 
 Name = str | int
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)

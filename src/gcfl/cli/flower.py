@@ -7,22 +7,20 @@ import re
 from pathlib import Path
 from typing import Any
 
-from gcfl.arguments import settings_of
-from gcfl.errors import ConfigError
+from gcfl.base.errors import ConfigError
+from gcfl.cli.settings import settings_of
 
 _NAME = r"[\w.-]+"
 
 
-def add_verb(
-    verbs: Any, common: argparse.ArgumentParser, kind: type[argparse.ArgumentParser]
-) -> None:
+def add(verbs: Any, common: argparse.ArgumentParser) -> None:
     flower = verbs.add_parser(
         "flower",
         help="the same on Flower, across machines: gcfl flower export|up|down",
         parents=[common],
     )
     actions = flower.add_subparsers(
-        dest="action", metavar="ACTION", parser_class=kind, required=True
+        dest="action", metavar="ACTION", parser_class=type(common), required=True
     )
     export = actions.add_parser(
         "export",
@@ -33,6 +31,7 @@ def add_verb(
         parents=[common],
         allow_abbrev=False,
     )
+    export.set_defaults(call=_export, takes_settings=True)
     export.add_argument("--to", type=Path, help="the folder of the app, instead of DIR")
     export.add_argument(
         "--sites",
@@ -44,6 +43,7 @@ def add_verb(
         help="start a SuperLink and SuperNodes here, with TLS and node authentication",
         parents=[common],
     )
+    up.set_defaults(call=_up)
     up.add_argument("--nodes", type=int, default=3, help="how many SuperNodes (3)")
     up.add_argument(
         "--site",
@@ -52,6 +52,7 @@ def add_verb(
         help="a SuperNode for a site with its own data; once for each",
     )
     down = actions.add_parser("down", help="end what up started", parents=[common])
+    down.set_defaults(call=_down)
     for one in (up, down):
         one.add_argument(
             "--in",
@@ -62,40 +63,49 @@ def add_verb(
         )
 
 
-def run_verb(options: argparse.Namespace, rest: list[str]) -> None:
+def _installed() -> None:
     try:
-        from gcfl.flower import local
-        from gcfl.flower.export import export
+        import gcfl.flower  # noqa: F401
     except ImportError:
         raise ConfigError("Flower is not installed: pip install 'gcfl[flower]'") from None
-    if options.action != "export" and rest:
-        raise ConfigError(f"gcfl flower {options.action} does not take {rest[0]}")
-    if options.action == "up":
-        if options.nodes < 1:
-            raise ConfigError(f"--nodes must be at least 1, got {options.nodes}")
-        sites = _sites(options.site or [])
-        started = local.up(options.place, options.nodes, sites)
-        print(
-            f"a SuperLink on 127.0.0.1:{started['port']} and {len(started['nodes'])} SuperNodes, "
-            f"logs in {options.place}"
-        )
-        home = options.place.absolute() / "home"
-        print(
-            f"run an app on it: FLWR_HOME={home} flwr run app {local.NAME} --stream -c "
-            "\"out='$PWD/runs'\""
-        )
-        print(f"end it:           gcfl flower down --in {options.place}")
-        return
-    if options.action == "down":
-        print(f"ended: {', '.join(local.down(options.place))}")
-        return
+
+
+def _up(options: argparse.Namespace, _: list[str]) -> None:
+    _installed()
+    from gcfl.flower import local
+
+    if options.nodes < 1:
+        raise ConfigError(f"--nodes must be at least 1, got {options.nodes}")
+    started = local.up(options.place, options.nodes, _sites(options.site or []))
+    print(
+        f"a SuperLink on 127.0.0.1:{started['port']} and {len(started['nodes'])} SuperNodes, "
+        f"logs in {options.place}"
+    )
+    home = options.place.absolute() / "home"
+    print(
+        f"run an app on it: FLWR_HOME={home} flwr run app {local.NAME} --stream -c "
+        "\"out='$PWD/runs'\""
+    )
+    print(f"end it:           gcfl flower down --in {options.place}")
+
+
+def _down(options: argparse.Namespace, _: list[str]) -> None:
+    _installed()
+    from gcfl.flower import local
+
+    print(f"ended: {', '.join(local.down(options.place))}")
+
+
+def _export(options: argparse.Namespace, rest: list[str]) -> None:
+    _installed()
+    from gcfl.flower.export import export
+
     rest, folder = _folder(rest, options.to)
     if rest and not rest[0].startswith("--") and (Path(rest[0]) / "config.toml").exists():
         rest = [str(Path(rest[0]) / "config.toml"), *rest[1:]]
     built, _, _ = settings_of(rest)
-    for path in export(
-        built, folder, tuple(_names(options.sites)) if options.sites is not None else ()
-    ):
+    sites = tuple(_names(options.sites)) if options.sites is not None else ()
+    for path in export(built, folder, sites):
         print(path)
 
 

@@ -1,22 +1,17 @@
-"""The command line: verbs. Heavy imports are inside the verbs, so that help answers at once."""
+"""`gcfl run`, `resume`, `show`, `demo` and `list`: one run, what came out, what there is."""
 
 from __future__ import annotations
 
 import argparse
-import io
-import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any
 
-from gcfl import __version__, cli_data, cli_flower, cli_report, cli_sweep
-from gcfl.arguments import settings_of
-from gcfl.errors import ConfigError, GcflError, Interrupted
+from gcfl.base.errors import ConfigError
+from gcfl.cli.settings import settings_of
 
 if TYPE_CHECKING:
     from gcfl.api import Result
-
-USAGE_ERROR = 2
 
 _RUN_HELP = """\
 Train with one method and write a run folder. Settings come from CONFIG.toml, and from the command
@@ -43,23 +38,7 @@ Any other setting goes by its dotted name, for example --train.lr 0.05 --coreset
 """
 
 
-class _Parser(argparse.ArgumentParser):
-    """Errors as one sentence, exit code 2."""
-
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(message)
-
-
-def _parser() -> argparse.ArgumentParser:
-    common = _Parser(add_help=False)
-    common.add_argument("--quiet", action="store_true", help="print the result only")
-    common.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    parser = _Parser(
-        prog="gcfl", description="Federated learning that survives bad data.", allow_abbrev=False
-    )
-    parser.add_argument("--version", action="version", version=f"gcfl {__version__}")
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", parser_class=_Parser)
-
+def add(verbs: Any, common: argparse.ArgumentParser) -> None:
     run = verbs.add_parser(
         "run",
         help="train with one method and write a run folder",
@@ -69,6 +48,7 @@ def _parser() -> argparse.ArgumentParser:
         parents=[common],
         allow_abbrev=False,
     )
+    run.set_defaults(call=_run, takes_settings=True)
     run.add_argument("--out", default="runs", help=argparse.SUPPRESS)
     run.add_argument(
         "--fresh",
@@ -82,6 +62,7 @@ def _parser() -> argparse.ArgumentParser:
         parents=[common],
         allow_abbrev=False,
     )
+    resume.set_defaults(call=_resume)
     resume.add_argument("run", metavar="RUN", type=Path)
     resume.add_argument(
         "--workers", type=int, help="client processes; changes the time, never the result"
@@ -93,6 +74,7 @@ def _parser() -> argparse.ArgumentParser:
         parents=[common],
         allow_abbrev=False,
     )
+    show.set_defaults(call=_show)
     show.add_argument("runs", metavar="RUN", type=Path, nargs="+")
 
     demo = verbs.add_parser(
@@ -101,6 +83,7 @@ def _parser() -> argparse.ArgumentParser:
         parents=[common],
         allow_abbrev=False,
     )
+    demo.set_defaults(call=_demo)
     demo.add_argument(
         "--out", type=Path, default=Path("demo"), help="where runs and the figure go (demo)"
     )
@@ -115,49 +98,13 @@ def _parser() -> argparse.ArgumentParser:
         parents=[common],
         allow_abbrev=False,
     )
+    listing.set_defaults(call=_list)
     listing.add_argument("what", choices=["methods", "data", "models", "settings"])
-    cli_data.add_verb(verbs, common, _Parser)
-    cli_sweep.add_verbs(verbs, common, _Parser)
-    cli_flower.add_verb(verbs, common, _Parser)
-    cli_report.add_verbs(verbs, common)
-    return parser
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
-    given = sys.argv[1:] if arguments is None else arguments
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            # a terminal that cannot show λ gets a question mark, not a traceback
-            stream.reconfigure(errors="replace")
-    try:
-        options, rest = _parser().parse_known_args(given)
-        if options.verb is None:
-            _parser().print_help()
-            return 0
-        if rest and options.verb not in ("run", "data", "flower"):
-            raise ConfigError(f"gcfl {options.verb} does not take {rest[0]}")
-        _VERBS[options.verb](options, rest)
-    except Interrupted as stop:
-        print(stop, file=sys.stderr)
-        return 128 + stop.signal
-    except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
-        return 130
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    except (GcflError, MemoryError, OSError) as error:
-        if "--debug" in given:
-            raise
-        print(f"error: {error or 'out of memory'}", file=sys.stderr)
-        return USAGE_ERROR
-    return 0
 
 
 def _run(options: argparse.Namespace, rest: list[str]) -> None:
     from gcfl.api import execute, warn_unused
-    from gcfl.prepare import Given
+    from gcfl.engine.prepare import Given
     from gcfl.report.progress import Progress
 
     built, unused, explicit = settings_of(rest)
@@ -213,25 +160,7 @@ def _demo(options: argparse.Namespace, _: list[str]) -> None:
 
 
 def _list(options: argparse.Namespace, _: list[str]) -> None:
-    from gcfl.report.listing import listing
+    from gcfl.cli.listing import listing
 
     for name, line in listing(options.what):
         print(f"{name:<26} {line}")
-
-
-_VERBS = {
-    "run": _run,
-    "resume": _resume,
-    "show": _show,
-    "demo": _demo,
-    "list": _list,
-    "data": cli_data.run_verb,
-    "sweep": cli_sweep.sweep,
-    "paper": cli_sweep.paper,
-    "flower": cli_flower.run_verb,
-    **cli_report.VERBS,
-}
-
-
-if __name__ == "__main__":
-    sys.exit(main())

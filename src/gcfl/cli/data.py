@@ -7,8 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from gcfl.arguments import settings_of
-from gcfl.errors import ConfigError
+from gcfl.cli.settings import settings_of
 
 _DESCRIBE = """\
 Build the federation of a configuration and look at it: who holds what, how much of it is noisy.
@@ -18,17 +17,21 @@ gcfl run, for example:
 """
 
 
-def add_verb(
-    verbs: Any, common: argparse.ArgumentParser, kind: type[argparse.ArgumentParser]
-) -> None:
+def add(verbs: Any, common: argparse.ArgumentParser) -> None:
     data = verbs.add_parser(
         "data", help="list, fetch or look at data: gcfl data list|fetch|describe", parents=[common]
     )
-    actions = data.add_subparsers(dest="action", metavar="ACTION", parser_class=kind, required=True)
-    actions.add_parser("list", help="which sets are there, and which are missing", parents=[common])
+    actions = data.add_subparsers(
+        dest="action", metavar="ACTION", parser_class=type(common), required=True
+    )
+    there = actions.add_parser(
+        "list", help="which sets are there, and which are missing", parents=[common]
+    )
+    there.set_defaults(call=_list)
     fetch = actions.add_parser(
         "fetch", help="download sets from their publishers", parents=[common]
     )
+    fetch.set_defaults(call=_fetch)
     fetch.add_argument("names", metavar="NAME", nargs="+")
     fetch.add_argument(
         "--again",
@@ -44,15 +47,10 @@ def add_verb(
         parents=[common],
         allow_abbrev=False,
     )
+    describe.set_defaults(call=_describe, takes_settings=True)
     describe.add_argument(
         "--out", type=Path, default=Path("data-look"), help="where the pictures go (data-look)"
     )
-
-
-def run_verb(options: argparse.Namespace, rest: list[str]) -> None:
-    if rest and options.action != "describe":
-        raise ConfigError(f"gcfl data {options.action} does not take {rest[0]}")
-    {"list": _list, "fetch": _fetch, "describe": _describe}[options.action](options, rest)
 
 
 def _list(_: argparse.Namespace, __: list[str]) -> None:

@@ -6,8 +6,6 @@ clean samples.
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from gcfl import data, models, rng
+from gcfl import data, models
+from gcfl.base import rng
+from gcfl.base.data_types import Groups, Shard, Tree
+from gcfl.base.errors import ConfigError
+from gcfl.base.options import resolve_size
 from gcfl.data import Federation, Source
 from gcfl.engine import (
     ClientSide,
@@ -28,47 +30,19 @@ from gcfl.engine import (
     Workers,
     vectorised,
 )
-from gcfl.errors import ConfigError, ModelError, one_line
 from gcfl.experiment import Experiment
-from gcfl.fingerprint import code_of, fingerprint
 from gcfl.methods import Method, Setting
-from gcfl.network import Network
-from gcfl.options import resolve_size
-from gcfl.types import Shard
-
-ModelGiven = nn.Module | Callable[[], nn.Module]
+from gcfl.models.fingerprint import code_of, fingerprint
+from gcfl.models.network import Network
+from gcfl.models.trained import ModelGiven, module_of, pack
 
 
 @dataclass(frozen=True)
 class Given:
-    """What came from Python instead of by name. A class or function as model is called under the
-    run's seed.
-    """
+    """What came from Python instead of by name."""
 
     source: Source | None = None
     model: ModelGiven | None = None
-
-    def module(self, seed: int) -> nn.Module | None:
-        if self.model is None or isinstance(self.model, nn.Module):
-            return copy.deepcopy(self.model)
-        if not callable(self.model):
-            raise ModelError(
-                "model must be a name, a torch module or a function that makes one, got "
-                f"{type(self.model).__name__}"
-            )
-        try:
-            with rng.isolated(seed, "init"):
-                made = self.model()
-        except TypeError as error:
-            raise ModelError(
-                "the class or function given as model must work without arguments "
-                f"({one_line(error)})"
-            ) from error
-        if not isinstance(made, nn.Module):
-            raise ModelError(
-                f"the function given as model must return a torch module, got {type(made).__name__}"
-            )
-        return made
 
 
 @dataclass(frozen=True)
@@ -111,6 +85,13 @@ class Prepared:
             evaluate_every=self.experiment.engine.evaluate_every,
             held_out=self.held_out,
             names=self.federation.clients.names,
+        )
+
+    def parcel(self, tree: Tree) -> tuple[Groups, dict[str, Any]]:
+        """What model.safetensors holds of a trained model."""
+        shape = tuple(self.federation.validation.x.shape[1:])
+        return pack(
+            self.setting.network, tree, self.federation.classes, shape, self.experiment.model
         )
 
     @property
@@ -156,7 +137,7 @@ def prepare(
         federation = federation.clean_only()
     if method.pooled:
         federation = federation.pooled()
-    module = given.module(experiment.seed)
+    module = module_of(given.model, experiment.seed)
     digests = (
         {"data": source.digest()}
         if given.source

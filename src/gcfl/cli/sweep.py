@@ -10,13 +10,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from gcfl.errors import ConfigError, RunError, did_you_mean
+from gcfl.base.errors import ConfigError, RunError, did_you_mean
 
 
-def add_verbs(
-    verbs: Any, common: argparse.ArgumentParser, kind: type[argparse.ArgumentParser]
-) -> None:
-    how = kind(add_help=False)
+def add(verbs: Any, common: argparse.ArgumentParser) -> None:
+    how = type(common)(add_help=False)
     how.add_argument(
         "--scale",
         choices=["smoke", "small", "paper"],
@@ -34,27 +32,31 @@ def add_verbs(
         help="all runs of a sweep file or a recipe that are not finished yet",
         parents=[common, how],
     )
+    sweep.set_defaults(call=_sweep)
     sweep.add_argument("source", metavar="FILE|RECIPE")
     paper = verbs.add_parser(
         "paper", help="the paper's experiments: gcfl paper list|run|table", parents=[common]
     )
     actions = paper.add_subparsers(
-        dest="action", metavar="ACTION", parser_class=kind, required=True
+        dest="action", metavar="ACTION", parser_class=type(common), required=True
     )
-    actions.add_parser(
+    known = actions.add_parser(
         "list", help="every experiment of the paper, and what it reports", parents=[common]
     )
+    known.set_defaults(call=_list)
     run = actions.add_parser("run", help="run one of them", parents=[common, how])
+    run.set_defaults(call=_recipe)
     run.add_argument("source", metavar="RECIPE")
     table = actions.add_parser(
         "table", help="what we found so far, beside the paper's numbers", parents=[common]
     )
+    table.set_defaults(call=_table)
     table.add_argument(
         "--out", type=Path, default=Path("sweeps"), help="where sweeps were run (sweeps)"
     )
 
 
-def sweep(options: argparse.Namespace, _: list[str]) -> None:
+def _sweep(options: argparse.Namespace, _: list[str]) -> None:
     from gcfl.sweep.plan import read_plan
 
     for name in ("seeds", "jobs"):
@@ -66,31 +68,34 @@ def sweep(options: argparse.Namespace, _: list[str]) -> None:
     _run(plan, out, options.jobs, options.quiet)
 
 
-def paper(options: argparse.Namespace, _: list[str]) -> None:
+def _list(_: argparse.Namespace, __: list[str]) -> None:
     from gcfl.sweep.plan import read_recipe, recipe_names
 
-    if options.action == "list":
-        for name in recipe_names():
-            raw = read_recipe(name)
-            print(f"{name:<16} {raw.get('what', raw.get('title', ''))}")
-            if note := raw.get("paper", {}).get("note"):
-                print(f"{'':<16}   the paper: {note}")
-    elif options.action == "run":
-        if options.source not in recipe_names():
-            raise ConfigError(
-                "there is no recipe "
-                f"{options.source!r}{did_you_mean(options.source, recipe_names())}"
-            )
-        sweep(options, [])
-    else:
-        found = sorted(options.out.glob("*/summary.md")) if options.out.is_dir() else []
-        if not found:
-            raise ConfigError(
-                f"there is no finished sweep in {options.out}; gcfl paper run closed --scale small "
-                "makes one"
-            )
-        for path in found:
-            print(f"{path.read_text()}\n({path.parent})\n")
+    for name in recipe_names():
+        raw = read_recipe(name)
+        print(f"{name:<16} {raw.get('what', raw.get('title', ''))}")
+        if note := raw.get("paper", {}).get("note"):
+            print(f"{'':<16}   the paper: {note}")
+
+
+def _recipe(options: argparse.Namespace, _: list[str]) -> None:
+    from gcfl.sweep.plan import recipe_names
+
+    if options.source not in recipe_names():
+        near = did_you_mean(options.source, recipe_names())
+        raise ConfigError(f"there is no recipe {options.source!r}{near}")
+    _sweep(options, [])
+
+
+def _table(options: argparse.Namespace, _: list[str]) -> None:
+    found = sorted(options.out.glob("*/summary.md")) if options.out.is_dir() else []
+    if not found:
+        raise ConfigError(
+            f"there is no finished sweep in {options.out}; gcfl paper run closed --scale small "
+            "makes one"
+        )
+    for path in found:
+        print(f"{path.read_text()}\n({path.parent})\n")
 
 
 def _run(plan: Any, out: Path, jobs: int | None, quiet: bool) -> None:

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gcfl import failpoints
-from gcfl.errors import RunError
+from gcfl.base import failpoints
+from gcfl.base.errors import RunError
 
 
 def write_atomic(path: Path, blob: bytes, failpoint: str = "write") -> None:

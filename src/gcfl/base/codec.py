@@ -12,8 +12,8 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
-from gcfl.errors import RunError
-from gcfl.types import Groups, Tree
+from gcfl.base.data_types import Groups, Tree
+from gcfl.base.errors import RunError
 
 _SEPARATOR = "/"  # group names hold none; tensor names may
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from gcfl.errors import ConfigError
+from gcfl.base.errors import ConfigError
 
 _REPORT = """\
 One file about many runs: tables, curves, cost, settings, versions. RUNS are run folders, or folders
@@ -24,7 +24,7 @@ Send the rounds of run folders (or of all runs in a folder) to TensorBoard or ML
 """
 
 
-def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
+def add(verbs: Any, common: argparse.ArgumentParser) -> None:
     plain = argparse.RawDescriptionHelpFormatter
     report = verbs.add_parser(
         "report",
@@ -34,6 +34,7 @@ def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
         parents=[common],
         allow_abbrev=False,
     )
+    report.set_defaults(call=_report)
     report.add_argument("runs", metavar="RUNS", type=Path, nargs="+")
     report.add_argument(
         "-o", "--out", type=Path, help="the file, or the folder of figures (report.html)"
@@ -59,6 +60,7 @@ def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
         parents=[common],
         allow_abbrev=False,
     )
+    compare.set_defaults(call=_compare)
     compare.add_argument("first", metavar="A", type=Path)
     compare.add_argument("second", metavar="B", type=Path)
     track = verbs.add_parser(
@@ -69,6 +71,7 @@ def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
         parents=[common],
         allow_abbrev=False,
     )
+    track.set_defaults(call=_track)
     track.add_argument("runs", metavar="RUN", type=Path, nargs="+")
     track.add_argument(
         "--tensorboard", metavar="DIR", type=Path, help="write event files below this folder"
@@ -76,11 +79,11 @@ def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
     track.add_argument("--mlflow", metavar="URI", help="a tracking server or database")
 
 
-def report(options: argparse.Namespace, _: list[str]) -> None:
-    from gcfl.report.make import report as make
+def _report(options: argparse.Namespace, _: list[str]) -> None:
+    from gcfl.report.make import report
 
     paper = _paper(options.paper) if options.paper else None
-    for file in make(
+    for file in report(
         options.runs,
         options.out,
         options.format,
@@ -98,13 +101,13 @@ def _paper(path: Path) -> Any:
         raise ConfigError(f"{path} is not valid JSON: {error}") from None
 
 
-def compare(options: argparse.Namespace, _: list[str]) -> None:
-    from gcfl.report.compare import compare as show
+def _compare(options: argparse.Namespace, _: list[str]) -> None:
+    from gcfl.report.compare import compare
 
-    show(options.first, options.second)
+    compare(options.first, options.second)
 
 
-def track(options: argparse.Namespace, _: list[str]) -> None:
+def _track(options: argparse.Namespace, _: list[str]) -> None:
     if options.tensorboard is None and options.mlflow is None:
         raise ConfigError("say where to: --tensorboard DIR or --mlflow URI")
     from gcfl.report import track as sinks
@@ -120,6 +123,3 @@ def track(options: argparse.Namespace, _: list[str]) -> None:
             sinks.mlflow(run.folder, options.mlflow)
         if not options.quiet:
             print(f"{run.name}: {len(run.records)} rounds")
-
-
-VERBS = {"report": report, "compare": compare, "track": track}

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from gcfl import rng
-from gcfl.errors import ModelError, one_line
-from gcfl.types import Tree
+from gcfl.base import rng
+from gcfl.base.data_types import Tree
+from gcfl.base.errors import ModelError, one_line
 
 # inputs per batch without autograd: what fits the caches; 128 photos were 30% faster than 1,024
 _BATCH_NUMBERS = 128 * 3 * 32 * 32

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,15 +12,39 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from gcfl import models
-from gcfl.errors import DataError, RunError
-from gcfl.fingerprint import architecture
-from gcfl.models import ModelOptions
-from gcfl.network import Network
-from gcfl.prepare import Given, ModelGiven, Prepared
-from gcfl.types import Groups, Tree
+from gcfl.base import rng
+from gcfl.base.data_types import Groups, Tree
+from gcfl.base.errors import DataError, ModelError, RunError, one_line
+from gcfl.models.fingerprint import architecture
+from gcfl.models.network import Network
+from gcfl.models.networks import ModelOptions, make
 
 log = logging.getLogger("gcfl")
+# A module, or a class or function that makes one, which is called under the run's seed.
+ModelGiven = nn.Module | Callable[[], nn.Module]
+
+
+def module_of(given: ModelGiven | None, seed: int) -> nn.Module | None:
+    """The module that came from Python, as a copy of its own; None where none did."""
+    if given is None or isinstance(given, nn.Module):
+        return copy.deepcopy(given)
+    if not callable(given):
+        raise ModelError(
+            "model must be a name, a torch module or a function that makes one, got "
+            f"{type(given).__name__}"
+        )
+    try:
+        with rng.isolated(seed, "init"):
+            made = given()
+    except TypeError as error:
+        raise ModelError(
+            f"the class or function given as model must work without arguments ({one_line(error)})"
+        ) from error
+    if not isinstance(made, nn.Module):
+        raise ModelError(
+            f"the function given as model must return a torch module, got {type(made).__name__}"
+        )
+    return made
 
 
 class TrainedModel:
@@ -71,37 +96,41 @@ class TrainedModel:
         return names
 
 
-def parcel(prepared: Prepared, tree: Tree) -> tuple[Groups, dict[str, Any]]:
-    """What model.safetensors holds: weights, normalisation, and the facts needed to build the
-    network again.
-    """
-    normaliser = prepared.federation.normaliser
+def pack(
+    network: Network,
+    tree: Tree,
+    classes: tuple[str | int, ...],
+    shape: tuple[int, ...],
+    options: ModelOptions,
+) -> tuple[Groups, dict[str, Any]]:
+    """What model.safetensors holds: weights, normalisation, and what builds the network again."""
     groups: Groups = {"model": tree}
-    if normaliser is not None:
-        groups["normaliser"] = {"mean": normaliser[0], "deviation": normaliser[1]}
+    if network.normaliser is not None:
+        mean, deviation = network.normaliser
+        groups["normaliser"] = {"mean": mean.cpu(), "deviation": deviation.cpu()}
     meta = {
-        "classes": list(prepared.federation.classes),
-        "shape": list(prepared.federation.validation.x.shape[1:]),
-        "model": prepared.experiment.model.model_dump(exclude_none=True),
-        "architecture": architecture(prepared.setting.network.module),
+        "classes": list(classes),
+        "shape": list(shape),
+        "model": options.model_dump(exclude_none=True),
+        "architecture": architecture(network.module),
     }
     return groups, meta
 
 
 def unpack(groups: Groups, meta: dict[str, Any], given: ModelGiven | None) -> TrainedModel:
-    """The inverse of `parcel`. A module that came from Python has to be given again; its weights do
+    """The inverse of `pack`. A module that came from Python has to be given again; its weights do
     not matter.
     """
     options = ModelOptions(**meta["model"])
     shape, classes = tuple(meta["shape"]), tuple(meta["classes"])
-    module = Given(model=given).module(seed=0)
+    module = module_of(given, seed=0)
     if module is None:
         if options.name == "given":
             raise RunError(
                 "this run's model came from Python: pass the same class or module as "
                 "gcfl.load(folder, model=...)"
             )
-        module = models.make(shape, len(classes), options, seed=0)
+        module = make(shape, len(classes), options, seed=0)
     elif architecture(module) != meta["architecture"]:
         log.warning(
             "the model given has other layers or other code than the one that this run trained"

@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from gcfl.codec import decode, encode
-from gcfl.errors import RunError
-from gcfl.files import append_line, locked, read_json, read_lines, write_atomic, write_json
-from gcfl.types import Coreset, Groups, RoundRecord
+from gcfl.base.codec import decode, encode
+from gcfl.base.data_types import Coreset, Groups, RoundRecord
+from gcfl.base.errors import RunError
+from gcfl.base.files import append_line, locked, read_json, read_lines, write_atomic, write_json
 
 
 class RunFolder:

@@ -18,13 +18,13 @@ import torch
 from flwr.app import Context
 
 from gcfl import data, models
+from gcfl.base.data_types import Shard
+from gcfl.base.errors import ConfigError, did_you_mean
 from gcfl.data import Known, Source
-from gcfl.errors import ConfigError, did_you_mean
+from gcfl.engine.prepare import Given, Prepared, prepare, setting_of
 from gcfl.experiment import Experiment
 from gcfl.flower.client import Site
 from gcfl.flower.store import store_of
-from gcfl.prepare import Given, Prepared, prepare, setting_of
-from gcfl.types import Shard
 
 FILE = "terms.toml"
 _IDLE = (

@@ -41,9 +41,14 @@ def listing(what: str) -> list[tuple[str, str]]:
             )
         ]
     return [
-        (name, f"{field.description or ''} [{_shown(field.default)}]")
+        (name, f"{_line(field.description)} [{_shown(field.default)}]")
         for name, field in every_setting().items()
     ]
+
+
+def _line(text: str | None) -> str:
+    """A description that the source wraps, on one line."""
+    return " ".join((text or "").split())
 
 
 def _shown(value: Any) -> str:

@@ -10,7 +10,7 @@ import time
 from flwr.app import Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
-from gcfl.errors import RunError
+from gcfl.base.errors import RunError
 from gcfl.flower.records import FACTS
 
 log = logging.getLogger("gcfl")
