@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
@@ -13,23 +13,18 @@ import numpy as np
 import numpy.typing as npt
 
 from gcfl import experiment as config
-from gcfl.base.data_types import Coreset, RoundRecord
-from gcfl.base.environment import describe
-from gcfl.base.errors import ConfigError, Interrupted, RunError
-from gcfl.base.files import locked
+from gcfl.base.data_types import Coreset
+from gcfl.base.errors import ConfigError, RunError
 from gcfl.data import Source, arrays, from_huggingface, is_huggingface
-from gcfl.engine import drive, one_thread
-from gcfl.engine.prepare import Given, Prepared, prepare
+from gcfl.engine import Given, Lifecycle, OnRound, OnStart, one_thread, prepare
 from gcfl.experiment import Experiment
 from gcfl.models.trained import ModelGiven, TrainedModel, unpack
 from gcfl.results.folder import RunFolder
-from gcfl.results.measures import keeps, kept, summarise, total_cost
+from gcfl.results.measures import keeps, kept, total_cost
 
 log = logging.getLogger("gcfl")
 DEFAULT_OUT = "runs"
 Size = int | float
-OnStart = Callable[[Experiment, RunFolder, int], None]
-OnRound = Callable[[RoundRecord], None]
 
 
 class Result:
@@ -45,7 +40,7 @@ class Result:
     @cached_property
     def config(self) -> dict[str, Any]:
         """The resolved settings."""
-        return config.read_toml(self._files.config)
+        return config.read_settings(self._files.config)
 
     @property
     def finished(self) -> bool:
@@ -80,7 +75,7 @@ class Result:
         """
         if not self.curve:
             raise RunError(f"{self.folder} has no evaluated round yet")
-        return float(kept(self.rounds, keeps(self.config["server"]))["accuracy"])
+        return float(kept(self.rounds, keeps(self.config))["accuracy"])
 
     @property
     def curve(self) -> list[float]:
@@ -133,8 +128,6 @@ def run(
     budget=0.1, rounds=50, seed=0, workers=2) or as tables (train={"lr": 0.05}, coreset={"score":
     "distance"}).
     """
-    nested = config.read_toml(Path(config_file)) if config_file is not None else {}
-    origin = dict.fromkeys(config.dotted(nested), f"in {config_file}")
     explicit: dict[str, Any] = {}
     source = _take_data(explicit, data, validation, test, classes)
     by_name = model is None or isinstance(model, str | Mapping)
@@ -147,15 +140,13 @@ def run(
             explicit.update({f"{name}.{key}": inner for key, inner in value.items()})
         elif value is not None:
             explicit[config.SHORT.get(name, name)] = value
-    for name, value in explicit.items():
-        config.assign(nested, name, value.item() if isinstance(value, np.generic) else value)
-        origin.pop(name, None)
-    experiment, unused = config.build(nested, origin)
-    # A table may serve many methods; a setting given on its own was meant for this one.
-    warn_unused(
-        experiment,
-        [name for name in unused if name in {config.SHORT.get(key, key) for key in settings}],
-    )
+    plain = {
+        name: value.item() if isinstance(value, np.generic) else value
+        for name, value in explicit.items()
+    }
+    experiment, unused = config.compose(Path(config_file) if config_file else None, plain)
+    single = {config.SHORT.get(name, name) for name in settings}
+    warn_unused(experiment, [name for name in unused if name in single])
     given = Given(source, None if by_name else cast(ModelGiven, model))
     return execute(experiment, given, Path(out), fresh, on_start, on_round)
 
@@ -222,16 +213,12 @@ def resume(
     `run` again with the same ones.
     """
     path = Path(folder)
-    settings = config.read_toml(RunFolder.open(path).config)
-    if set(settings.get("given", ())) - {"files"}:
-        raise ConfigError(
-            f"{path} was started from Python: {how_to_continue(path, settings['given'])}"
-        )
-    if workers is not None:
-        config.assign(settings, "engine.workers", workers)
-    experiment, _ = config.build(
-        settings, dict.fromkeys(config.dotted(settings), f"in {path / 'config.toml'}")
-    )
+    file = RunFolder.open(path).config
+    given = config.read_settings(file).get("given", {})
+    if set(given) - {"files"}:
+        raise ConfigError(f"{path} was started from Python: {how_to_continue(path, given)}")
+    changed = {} if workers is None else {"engine.workers": workers}
+    experiment, _ = config.compose(file, changed)
     if experiment.folder_name() != path.resolve().name:
         raise RunError(
             f"{path} cannot be continued: its config.toml was changed, or the folder renamed "
@@ -268,62 +255,20 @@ def execute(
     """
     with one_thread():
         prepared = prepare(experiment, given)
-        experiment = prepared.experiment
-        folder = RunFolder(out / experiment.folder_name())
-        try:
-            if fresh:
-                folder.set_aside()
-            folder.path.mkdir(parents=True, exist_ok=True)
-            with locked(folder.path):
-                if folder.finished:
-                    log.info("%s is finished already", folder.path)
-                else:
-                    _train(prepared, folder, on_start, on_round)
-        except Interrupted as stop:
-            raise Interrupted(
-                f"{stop}; to continue: {how_to_continue(folder.path, experiment.given)}",
-                stop.signal,
-            ) from None
-        # somebody stopped reading what we print; nothing is wrong with the folder
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            kept = (
-                f"; what was finished is kept: {how_to_continue(folder.path, experiment.given)}"
-                if folder.config.exists()
-                else ""
-            )
-            raise RunError(
-                f"cannot write {folder.path}: {error.strerror or error}{kept}"
-            ) from error
-    return Result(folder.path, given.model)
-
-
-def _train(
-    prepared: Prepared, folder: RunFolder, on_start: OnStart | None, on_round: OnRound | None
-) -> None:
-    experiment = prepared.experiment
-    if not folder.config.exists():
-        folder.create(
-            experiment.to_toml(),
-            describe(experiment.engine.device, experiment.engine.workers),
-            prepared.holdings,
-        )
-    transport = prepared.transport()
-    try:
-        if on_start is not None:
-            on_start(experiment, folder, len(folder.records()))
-        rounds = prepared.rounds(transport)
-        drive(
-            rounds,
+        engine = prepared.experiment.engine
+        folder = RunFolder(out / prepared.experiment.folder_name())
+        if fresh:
+            folder.set_aside()
+        Lifecycle(
+            prepared,
             folder,
-            prepared.observer,
-            experiment.engine.checkpoint_every,
-            on_round or (lambda _: None),
-            lambda state: folder.finish(
-                *prepared.parcel(rounds.final(state)),
-                summarise(folder.records(), keeps(experiment.server.model_dump())),
-            ),
-        )
-    finally:
-        transport.close()
+            connect=prepared.transport,
+            observer=prepared.observer,
+            holdings=lambda: prepared.holdings,
+            again=how_to_continue(folder.path, prepared.experiment.given),
+            workers=engine.workers,
+            checkpoint_every=engine.checkpoint_every,
+            on_start=on_start or (lambda *_: None),
+            on_round=on_round or (lambda _: None),
+        ).run()
+    return Result(folder.path, given.model)

@@ -10,20 +10,32 @@ import difflib
 import hashlib
 import json
 import re
-import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tomli_w
-from pydantic import AfterValidator, Field, SerializeAsAny, ValidationError
+from pydantic import AfterValidator, Field, SerializeAsAny
 from pydantic.fields import FieldInfo
 
-from gcfl.base.errors import ConfigError, one_of
+from gcfl.base.errors import ConfigError
 from gcfl.base.options import Count, Options, Size, at_least
+from gcfl.base.settings import Where, assign, checked, flat, nested, read_toml, renamed
 from gcfl.data import DataOptions
-from gcfl.methods import LocalRule, Method, Selector, ServerRule, TrainOptions, assemble
-from gcfl.methods.catalogue import SECTIONS, WORDS, Slots, canonical, known_options, parse
+from gcfl.methods import (
+    SECTIONS,
+    CleanOptions,
+    LocalRule,
+    Method,
+    SelectionRule,
+    ServerRule,
+    TrainOptions,
+    assemble,
+    canonical,
+    known_options,
+    parse,
+    parts_of,
+)
 from gcfl.models import ModelOptions
 
 
@@ -58,9 +70,10 @@ class Experiment(Options):
     data: DataOptions = DataOptions()
     model: ModelOptions = ModelOptions()
     train: TrainOptions = TrainOptions()
-    coreset: SerializeAsAny[Selector]
+    coreset: SerializeAsAny[SelectionRule]
     local: SerializeAsAny[LocalRule]
     server: SerializeAsAny[ServerRule]
+    clean: CleanOptions = CleanOptions()
     engine: EngineOptions = EngineOptions()
     given: dict[Literal["data", "model", "parts", "files"], str] = Field(default={})
     """digests of what came from Python (data, model, parts of methods) or from one's own files"""
@@ -75,24 +88,35 @@ class Experiment(Options):
         return tomli_w.dumps(self.resolved())
 
     def identity(self) -> str:
-        """A hash of everything that can change the result, and of nothing else."""
-        config = self.resolved()
-        config["engine"] = {
-            key: value
-            for key, value in config["engine"].items()
-            if key not in ("workers", "checkpoint_every")
-        }
+        """A hash of everything that can change the result, and of nothing else.
+
+        Settings that came after the first format and stand at their default stay out of it, and
+        settings that were renamed count by their first name: so a run keeps its name while the
+        package grows.
+        """
+        settings = {_FIRST_NAMES.get(name, name): v for name, v in flat(self.resolved()).items()}
+        for name in ("engine.workers", "engine.checkpoint_every", *self._at_new_defaults()):
+            settings.pop(name, None)
         # Of files, what is in them counts (`given`), not where they lie.
-        paths = [
-            name
-            for name in ("source", "owners", "noise_file")
-            if Path(config["data"].get(name, "")).is_absolute()
-        ]
-        config["data"] = {
-            name: value for name, value in config["data"].items() if name not in paths
-        }
-        text = json.dumps({"format": 1, **config}, sort_keys=True)
+        for name in PATHS:
+            if Path(settings.get(name, "")).is_absolute():
+                del settings[name]
+        text = json.dumps({"format": 1, **nested(settings)}, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+    def _at_new_defaults(self) -> Iterator[str]:
+        """Names of the settings of ours that are newer than the first format, and at their
+        default.
+        """
+        for section in type(self).model_fields:
+            options = getattr(self, section)
+            if not isinstance(options, Options) or not _is_ours(type(options)):
+                continue
+            for leaf, field in type(options).model_fields.items():
+                name = f"{section}.{leaf}"
+                newer = _FIRST_NAMES.get(name, name) not in _FIRST_FORMAT
+                if newer and getattr(options, leaf) == field.default:
+                    yield name
 
     def folder_name(self) -> str:
         noise = f"-noise{self.data.noise * 100:g}" if self.data.noise else ""
@@ -100,11 +124,61 @@ class Experiment(Options):
         return f"{source}-{self.model.name}-{self.method}{noise}-seed{self.seed}-{self.identity()}"
 
     def assembled(self) -> Method:
-        return assemble(
-            self.method, {"select": self.coreset, "local": self.local, "server": self.server}
-        )
+        parts = {"select": self.coreset, "local": self.local, "server": self.server}
+        return assemble(self.method, parts)
 
 
+def _is_ours(options: type[Options]) -> bool:
+    return options.__module__.partition(".")[0] == "gcfl"
+
+
+# Settings that name files.
+PATHS = ("data.source", "data.owners", "data.noise_file")
+# Settings that go by another name than they did: old name -> new name. Read for configurations,
+# run folders and the command line alike.
+RENAMED = {
+    f"server.{name}": f"clean.{name}"
+    for name in (
+        "warm_start",
+        "fine_tune",
+        "fine_tune_epochs",
+        "fine_tune_lr",
+        "takes_part",
+        "hold_out",
+        "keep",
+        "patience",
+    )
+}
+_FIRST_NAMES = {new: old for old, new in RENAMED.items()}
+# What a run was named by in the first format, by section; all else is newer.
+_FIRST = {
+    "": "cohort method rounds seed",
+    "coreset": (
+        "allow_single budget every nonnegative points_per_step ridge schedule score split "
+        "tolerance variant weighted"
+    ),
+    "data": (
+        "alpha classes_per_client clients corruptions group image_size label min_size noise "
+        "noise_file noise_kind noise_rates noise_spread normalise owners partition samples "
+        "severity source test test_noise validation validation_noise"
+    ),
+    "engine": "checkpoint_every device evaluate_every vectorised workers",
+    "local": "mu temperature",
+    "model": "buffers head hidden last_relu name projection",
+    "server": (
+        "beta1 beta2 fine_tune fine_tune_epochs fine_tune_lr hold_out keep momentum patience "
+        "rate takes_part tau warm_start weighting"
+    ),
+    "train": (
+        "augment batch clip epochs gce_q loss lr momentum sce_alpha sce_beta schedule smoothing "
+        "steps weight_decay"
+    ),
+}
+_FIRST_FORMAT = {
+    f"{section}.{leaf}" if section else leaf
+    for section, leaves in _FIRST.items()
+    for leaf in leaves.split()
+}
 # Everyday settings by their short names.
 SHORT = {
     "method": "method",
@@ -120,38 +194,38 @@ SHORT = {
     "lr": "train.lr",
     "epochs": "train.epochs",
 }
-_SECTIONS: dict[str, type[Options]] = {
+_ROOMS: dict[str, type[Options]] = {
     "data": DataOptions,
     "model": ModelOptions,
     "train": TrainOptions,
+    "clean": CleanOptions,
     "engine": EngineOptions,
 }
 _TOP = {
     name: field
     for name, field in Experiment.model_fields.items()
-    if name not in _SECTIONS and name not in SECTIONS.values()
+    if name not in _ROOMS and name not in SECTIONS.values()
 }
 
 
-def every_setting() -> dict[str, FieldInfo]:
-    """All settings of all rooms and parts, by dotted name."""
-    found = {name: field for name, field in _TOP.items() if name != "given"}
-    for section, options in _SECTIONS.items():
-        found |= {f"{section}.{name}": field for name, field in options.model_fields.items()}
-    slots = Slots().items()
+def every_setting() -> dict[str, list[tuple[str, FieldInfo]]]:
+    """All settings by dotted name, each with the words of the parts that have it ('' where the
+    method does not matter) and that part's own default and text.
+    """
+    found = {name: [("", field)] for name, field in _TOP.items() if name != "given"}
+    for section, options in _ROOMS.items():
+        for name, field in options.model_fields.items():
+            found[f"{section}.{name}"] = [("", field)]
     for slot, section in SECTIONS.items():
-        for part in (
-            slots[slot],
-            *(getattr(word, slot) for word in WORDS.values() if getattr(word, slot)),
-        ):
+        for word, part in parts_of(slot):
             for name, field in part.model_fields.items():
-                found.setdefault(f"{section}.{name}", field)
+                found.setdefault(f"{section}.{name}", []).append((word, field))
     return found
 
 
 def suggestion(name: str) -> str:
     """'; did you mean data.noise?': the same word in some section, else the nearest name."""
-    names = [*every_setting(), *_SECTIONS, *SECTIONS.values()]
+    names = [*every_setting(), *_ROOMS, *SECTIONS.values()]
     leaf = name.rpartition(".")[2]
     same = [known for known in names if known.rpartition(".")[2] == leaf and known != name]
     near = same or difflib.get_close_matches(name, names, n=1, cutoff=0.6)
@@ -163,6 +237,11 @@ def suggestion(name: str) -> str:
     return f"; did you mean {near[0]}?" if near else "; gcfl list settings shows them all"
 
 
+def read_settings(path: Path) -> dict[str, Any]:
+    """The settings of a file, by the names of today."""
+    return renamed(read_toml(path), RENAMED)
+
+
 def build(
     settings: Mapping[str, Any], origin: Mapping[str, str] | None = None
 ) -> tuple[Experiment, list[str]]:
@@ -171,145 +250,52 @@ def build(
 
     `origin` says where a dotted key came from, for the messages ("in run.toml", "--budget").
     """
-    where = _Where(origin or {})
-    raw = {
-        key: dict(value) if isinstance(value, Mapping) else value for key, value in settings.items()
-    }
+    where = Where({RENAMED.get(name, name): text for name, text in (origin or {}).items()})
+    raw = renamed(settings, RENAMED)
     for key in raw:
         if key not in Experiment.model_fields:
-            raise ConfigError(f"unknown setting {where(key)}{suggestion(key)}")
-    for section in (*_SECTIONS, *SECTIONS.values()):
+            raise ConfigError(f"unknown setting{where(key)}{suggestion(key)}")
+    for section in (*_ROOMS, *SECTIONS.values()):
         if not isinstance(raw.setdefault(section, {}), dict):
             raise ConfigError(
-                f"{section} must be a table of settings, got {raw[section]!r} {where(section)}"
+                f"{section} must be a table of settings, got {raw[section]!r}{where(section)}"
             )
     method = raw.get("method", Experiment.model_fields["method"].default)
     if not isinstance(method, str):
-        raise ConfigError(f"method must be text, got {method!r} {where('method')}")
+        raise ConfigError(f"method must be text, got {method!r}{where('method')}")
+    slots = parse(method)
+    for section, values in slots.presets.items():
+        raw[section] = {**values, **raw[section]}
     unused: list[str] = []
     parts: dict[str, Options] = {}
-    slots = parse(method)
-    raw["train"] = {**slots.local.prefers, **raw["train"]}
     for slot, part in slots.items().items():
-        section = SECTIONS[slot]
-        raw[section] = {**slots.presets.get(section, {}), **raw[section]}
-        known = known_options(slot)
-        mine = {
-            key: value
-            for key, value in raw[section].items()
-            if key in part.model_fields or key not in known
-        }
+        section, known = SECTIONS[slot], known_options(slot)
+        mine = {k: v for k, v in raw[section].items() if k in part.model_fields or k not in known}
         unused += [f"{section}.{key}" for key in raw[section] if key not in mine]
-        parts[section] = _validate(part, mine, section, where)
+        parts[section] = checked(part, mine, section, where, suggestion)
     rooms = {
-        section: _validate(options, raw[section], section, where)
-        for section, options in _SECTIONS.items()
+        section: checked(options, raw[section], section, where, suggestion)
+        for section, options in _ROOMS.items()
     }
     top = {key: raw[key] for key in _TOP if key in raw} | {"method": canonical(method)}
-    try:
-        return Experiment(**top, **rooms, **parts), unused  # type: ignore[arg-type]
-    except ValidationError as error:
-        raise _sentence(error, "", where) from None
+    return checked(Experiment, {**top, **rooms, **parts}, "", where, suggestion), unused
 
 
-def read_toml(path: Path) -> dict[str, Any]:
-    """The settings of a file."""
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(f"{path} does not exist") from None
-    except IsADirectoryError:
-        raise ConfigError(f"{path} is a folder; a configuration is a TOML file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not valid TOML: {error}") from None
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+def compose(
+    file: Path | None, explicit: Mapping[str, Any], flags: Mapping[str, str] | None = None
+) -> tuple[Experiment, list[str]]:
+    """The experiment of a file and of single settings by dotted name, which win over it; also which
+    of those this method has no use for (a table may serve many methods, but a setting given on its
+    own was meant for this one).
 
-
-def dotted(settings: Mapping[str, Any]) -> list[str]:
-    """The dotted names in nested settings."""
-    names: list[str] = []
-    for key, value in settings.items():
-        names += (
-            [f"{key}.{inner}" for inner in dotted(value)] if isinstance(value, Mapping) else [key]
-        )
-    return names
-
-
-def assign(settings: dict[str, Any], name: str, value: Any) -> None:
-    """settings["a"]["b"] = value for the name a.b."""
-    *path, last = name.split(".")
-    for step in path:
-        inner = settings.setdefault(step, {})
-        if not isinstance(inner, dict):
-            raise ConfigError(f"{name} cannot be set: {step} is not a table of settings")
-        settings = inner
-    settings[last] = value
-
-
-def flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """{"data": {"noise": 0.4}} to {"data.noise": 0.4}: the inverse of `assign`."""
-    found: dict[str, Any] = {}
-    for key, value in nested.items():
-        found |= (
-            flat(value, f"{prefix}{key}.")
-            if isinstance(value, Mapping)
-            else {f"{prefix}{key}": value}
-        )
-    return found
-
-
-class _Where:
-    """' (coreset.budget in run.toml)'."""
-
-    def __init__(self, origin: Mapping[str, str]) -> None:
-        self._origin = origin
-
-    def __call__(self, name: str) -> str:
-        came_from = self._origin.get(name, "")
-        return (
-            f"({came_from})"
-            if came_from.startswith("--")
-            else f"({name} {came_from})"
-            if came_from
-            else f"({name})"
-        )
-
-
-def _validate(options: type[Options], raw: dict[str, Any], section: str, where: _Where) -> Options:
-    try:
-        return options(**raw)
-    except ValidationError as error:
-        raise _sentence(error, f"{section}.", where) from None
-
-
-_TYPES = {
-    "int_type": "a whole number",
-    "int_from_float": "a whole number",
-    "float_type": "a number",
-    "bool_type": "true or false",
-    "string_type": "text",
-    "list_type": "a list such as [64, 32]",
-    "dict_type": "a table",
-}
-
-
-def _sentence(error: ValidationError, prefix: str, where: _Where) -> ConfigError:
-    """The first thing that pydantic found, in one sentence."""
-    found = error.errors()
-    first = found[0]
-    leaf = str(first["loc"][0])
-    name = prefix + leaf
-    if first["type"] == "extra_forbidden":
-        return ConfigError(f"unknown setting {where(name)}{suggestion(name)}")
-    same = [one for one in found if one["loc"][0] == leaf and one["type"] != "none_required"]
-    text = first["msg"].removeprefix("Value error, ")
-    if first["type"] == "literal_error":
-        text = f"must be {first['ctx']['expected']}"
-    elif first["type"] == "finite_number":
-        text = "must be a finite number"
-    elif all(one["type"] in _TYPES for one in same):
-        text = f"must be {one_of(dict.fromkeys(_TYPES[one['type']] for one in same))}"
-    given = repr(first["input"])
-    given = given if len(given) <= 80 else f"{given[:77]}..."
-    return ConfigError(f"{leaf} {text}, got {' '.join(given.split())} {where(name)}")
+    flags: what a setting was called on the command line, for the messages.
+    """
+    settings = read_settings(file) if file is not None else {}
+    origin = dict.fromkeys(flat(settings), f"in {file}")
+    for name, value in explicit.items():
+        today = RENAMED.get(name, name)
+        assign(settings, today, value)
+        origin[today] = (flags or {}).get(name, "")
+    experiment, unused = build(settings, origin)
+    meant = {RENAMED.get(name, name) for name in explicit}
+    return experiment, [name for name in unused if name in meant]

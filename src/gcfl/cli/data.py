@@ -114,7 +114,7 @@ def _describe(options: argparse.Namespace, rest: list[str]) -> None:
     from gcfl.report.describe import describe
     from gcfl.report.progress import Progress
 
-    built, _, _ = settings_of(rest)
+    built, _ = settings_of(rest)
     with Progress(options.quiet):
         for file in describe(built, options.out, Console(highlight=False, quiet=options.quiet)):
             print(file)

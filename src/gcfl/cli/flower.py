@@ -103,7 +103,7 @@ def _export(options: argparse.Namespace, rest: list[str]) -> None:
     rest, folder = _folder(rest, options.to)
     if rest and not rest[0].startswith("--") and (Path(rest[0]) / "config.toml").exists():
         rest = [str(Path(rest[0]) / "config.toml"), *rest[1:]]
-    built, _, _ = settings_of(rest)
+    built, _ = settings_of(rest)
     sites = tuple(_names(options.sites)) if options.sites is not None else ()
     for path in export(built, folder, sites):
         print(path)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic.fields import FieldInfo
 
 from gcfl.data import SOURCES
 from gcfl.experiment import every_setting
-from gcfl.methods import WORDS
+from gcfl.methods import WORDS, parse
 from gcfl.models import MODELS
+
+_MOST_NAMED = 4
 
 
 def listing(what: str) -> list[tuple[str, str]]:
@@ -40,21 +45,64 @@ def listing(what: str) -> list[tuple[str, str]]:
                 "Linear",
             )
         ]
-    return [
-        (name, f"{_line(field.description)} [{_shown(field.default)}]")
-        for name, field in every_setting().items()
-    ]
+    return [(row.name, row.line) for row in settings_table()]
 
 
-def _line(text: str | None) -> str:
-    """A description that the source wraps, on one line."""
-    return " ".join((text or "").split())
+@dataclass(frozen=True)
+class Row:
+    """A setting as some methods have it. words: those methods' words, none where all have it so."""
+
+    name: str
+    words: tuple[str, ...]
+    text: str
+    values: str
+    default: str
+
+    @property
+    def line(self) -> str:
+        who = f"{', '.join(self.words)}: " if self.words else ""
+        values = f" ({self.values})" if self.values else ""
+        return f"{who}{self.text}{values} [{self.default}]"
 
 
-def _shown(value: Any) -> str:
-    return (
-        "unset" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-    )
+def settings_table() -> list[Row]:
+    """Every setting; several rows where parts of methods have another default or text for it."""
+    rows = []
+    for name, owners in every_setting().items():
+        alike: dict[tuple[str, str, str], list[str]] = {}
+        for word, field in owners:
+            facts = (" ".join((field.description or "").split()), _values(field), _shown(field))
+            alike.setdefault(facts, []).append(word)
+        # Where most share a setting, only those that differ are named.
+        common = max(alike, key=lambda facts: len(alike[facts]))
+        for facts, words in alike.items():
+            named = () if facts == common and "" in words else tuple(filter(None, words))
+            rows.append(Row(name, named if len(named) <= _MOST_NAMED else (), *facts))
+        rows += [
+            replace(rows[-1], words=(word,), default=str(value)) for word, value in preset(name)
+        ]
+    return rows
+
+
+def preset(name: str) -> list[tuple[str, Any]]:
+    """(word, value) of every word of the catalogue that sets this where nobody says otherwise."""
+    section, _, leaf = name.partition(".")
+    found = {word: parse(word).presets.get(section, {}) for word in WORDS}
+    return [(word, values[leaf]) for word, values in found.items() if leaf in values]
+
+
+def _values(field: FieldInfo) -> str:
+    """The allowed values of a choice."""
+    kinds = (field.annotation, *get_args(field.annotation))
+    choices = next((kind for kind in kinds if get_origin(kind) is Literal), None)
+    return ", ".join(map(str, get_args(choices))) if choices else ""
+
+
+def _shown(field: FieldInfo) -> str:
+    value = field.default
+    if value is None:
+        return "unset"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _first_line(thing: Any) -> str:

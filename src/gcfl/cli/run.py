@@ -107,9 +107,9 @@ def _run(options: argparse.Namespace, rest: list[str]) -> None:
     from gcfl.engine.prepare import Given
     from gcfl.report.progress import Progress
 
-    built, unused, explicit = settings_of(rest)
+    built, unused = settings_of(rest)
     with Progress(options.quiet) as progress:
-        warn_unused(built, [name for name in unused if name in explicit])
+        warn_unused(built, unused)
         result = execute(
             built, Given(), Path(options.out), options.fresh, progress.start, progress.round
         )

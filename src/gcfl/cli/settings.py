@@ -18,7 +18,7 @@ def overrides(rest: list[str]) -> tuple[list[str], dict[str, tuple[str, Any]]]:
 
     Values are read as in TOML, else as text.
     """
-    from gcfl.experiment import SHORT, every_setting, suggestion
+    from gcfl.experiment import RENAMED, SHORT, every_setting, suggestion
 
     known = every_setting()
     alone: list[str] = []
@@ -31,6 +31,7 @@ def overrides(rest: list[str]) -> tuple[list[str], dict[str, tuple[str, Any]]]:
         flag, has_value, text = word.partition("=")
         name = flag[2:].replace("-", "_")
         name = SHORT.get(name, name)
+        name = RENAMED.get(name, name)
         if name not in known:
             short = did_you_mean(name, [*SHORT, "out", "fresh", "quiet", "debug"])
             raise ConfigError(
@@ -54,11 +55,11 @@ def _value(text: str) -> Any:
         return text
 
 
-def settings_of(rest: list[str]) -> tuple[Experiment, list[str], list[str]]:
-    """The experiment of [CONFIG.toml] [--name value ...], the settings that its method ignores, and
-    those of the command line.
+def settings_of(rest: list[str]) -> tuple[Experiment, list[str]]:
+    """The experiment of [CONFIG.toml] [--name value ...], and those of the settings on the command
+    line that its method ignores.
     """
-    from gcfl import experiment as config
+    from gcfl.experiment import compose
 
     files, explicit = overrides(rest)
     if len(files) > 1:
@@ -66,11 +67,6 @@ def settings_of(rest: list[str]) -> tuple[Experiment, list[str], list[str]]:
             f"unexpected argument {files[1]!r}: one configuration file, and settings as --name "
             "value"
         )
-    path = Path(files[0]) if files else None
-    settings = config.read_toml(path) if path else {}
-    origin = dict.fromkeys(config.dotted(settings), f"in {path}")
-    for name, (flag, value) in explicit.items():
-        config.assign(settings, name, value)
-        origin[name] = flag
-    built, unused = config.build(settings, origin)
-    return built, unused, list(explicit)
+    values = {name: value for name, (_, value) in explicit.items()}
+    flags = {name: flag for name, (flag, _) in explicit.items()}
+    return compose(Path(files[0]) if files else None, values, flags)

@@ -12,31 +12,37 @@ features (n, d) are the input of the last linear layer, probabilities (n, C) the
 from typing import TYPE_CHECKING, Any
 
 from gcfl.base.data_types import Coreset
-from gcfl.coreset.budget import per_class, points
 from gcfl.coreset.gradients import Gradients, label_wise_target, own_label, whole, whole_target
-from gcfl.coreset.matching import match_label_wise, match_whole
+from gcfl.coreset.matching import GradientMatching
 from gcfl.coreset.omp import Pursuit, pursue
-from gcfl.coreset.pool import Pool
-from gcfl.coreset.select import SELECTORS, select
+from gcfl.coreset.pool import Pool, per_class, points, unweighted
+from gcfl.coreset.registry import SELECTORS, select
+from gcfl.coreset.selector import ByClass, Draw, Selector, Targeted, WithVariants, at_random
 
 if TYPE_CHECKING:
     from gcfl.coreset.estimator import CoresetSelector
 
 __all__ = [
     "SELECTORS",
+    "ByClass",
     "Coreset",
     "CoresetSelector",
+    "Draw",
+    "GradientMatching",
     "Gradients",
     "Pool",
     "Pursuit",
+    "Selector",
+    "Targeted",
+    "WithVariants",
+    "at_random",
     "label_wise_target",
-    "match_label_wise",
-    "match_whole",
     "own_label",
     "per_class",
     "points",
     "pursue",
     "select",
+    "unweighted",
     "whole",
     "whole_target",
 ]

@@ -6,41 +6,36 @@ from typing import Any
 
 from sklearn.base import BaseEstimator
 
-from gcfl.coreset.budget import Split
-from gcfl.coreset.omp import Score
-from gcfl.coreset.select import select
+from gcfl.coreset.registry import select
 
 
 class CoresetSelector(BaseEstimator):  # type: ignore[misc]
     """`select` as an estimator: parameters in the constructor, results in `indices_` and
-    `weights_`.
+    `weights_`. An option that is None has the selector's own default.
     """
 
     def __init__(
         self,
         selector: str = "gcfl",
         budget: int = 10,
-        variant: str = "label-wise",
-        split: Split = "proportional",
-        score: Score = "correlation",
-        ridge: float = 0.5,
         seed: int = 0,
+        variant: str | None = None,
+        split: str | None = None,
+        score: str | None = None,
+        ridge: float | None = None,
     ) -> None:
         self.selector = selector
         self.budget = budget
+        self.seed = seed
         self.variant = variant
         self.split = split
         self.score = score
         self.ridge = ridge
-        self.seed = seed
 
     def fit(self, X: Any, y: Any, probabilities: Any, target: Any = None) -> CoresetSelector:  # noqa: N803
         """Choose from features X (n, d) with labels y (n,)."""
-        options = {
-            name: value
-            for name, value in self.get_params().items()
-            if name not in ("selector", "budget")
-        }
+        given = {name: value for name, value in self.get_params().items() if value is not None}
+        options = {name: given[name] for name in given if name not in ("selector", "budget")}
         found = select(self.selector, X, probabilities, y, self.budget, target, **options)
         self.indices_, self.weights_ = found.indices, found.weights
         return self

@@ -1,51 +1,87 @@
-"""Gradient matching: coresets whose gradients add up to a target."""
+"""Selectors by gradients: GCFL, GradMatch and GLISTER."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from torch import Tensor
 
-from gcfl.base.data_types import Coreset
-from gcfl.coreset.budget import Split
+from gcfl.base.data_types import Coreset, Tree
+from gcfl.base.errors import ConfigError
 from gcfl.coreset.gradients import Gradients
-from gcfl.coreset.omp import Pursuit, pursue
+from gcfl.coreset.omp import Pursuit, Singles, pursue
 from gcfl.coreset.pool import Pool, unweighted
-from gcfl.coreset.singles import Singles
+from gcfl.coreset.selector import Draw, Targeted, WithVariants
 
-# made when needed, where making it costs more than the choice
-Draw = np.random.Generator | Callable[[], np.random.Generator]
-_SMALL = 1 << 16
+_SMALL = 1 << 16  # features up to here may be held once more, in double precision
 
 
-def match_label_wise(
-    pool: Pool, target: Tensor, budget: int, how: Pursuit, split: Split, draw: Draw
-) -> Coreset:
-    """GCFL, label-wise: one pursuit per class, over the samples labelled c, towards row c of target
-    (C, d + 1).
+class GradientMatching(Targeted, Pursuit):
+    """GCFL: min over |X| <= b, w >= 0 of ‖Σ w_j g_j - g‖² + λ‖w‖², per class or whole.
 
-    The paper's equation 5 with g_j = (p_jc - 1)·[h_j, 1]. A class whose target is zero (the server
-    has no sample of it) gets its points at random from `draw`. The result has exactly min(budget,
-    n) points.
+    Label-wise (the paper's equation 5): one pursuit per class, over the samples labelled c, with
+    g_j = (p_jc - 1)·[h_j, 1], towards row c of the target. A class whose row is zero (the server
+    has no sample of it) gets its points at random. Whole: one pursuit over all samples, with
+    g_j = (p_j - onehot(y_j)) ⊗ [h_j, 1]. Exactly min(b, n) points.
     """
-    absent = _absent(target)
-    small = pool.features.numel() <= _SMALL
-    singles: list[Singles] = []
-    gradients: list[Gradients] = []
 
-    def pick(label: int, rows: Tensor, share: int) -> Coreset:
-        if absent[label]:
-            return _by_chance(len(rows), share, draw)
-        if share == 1 and small:
-            if not singles:
-                singles.append(Singles(pool, target, how))
-            return singles[0].best(rows.numpy(), label)
-        if not gradients:
-            gradients.append(pool.own_label())
-        return pursue(gradients[0].rows(rows), target[label : label + 1], share, how)
+    name: ClassVar[str] = "gcfl"
+    summary: ClassVar[str] = (
+        "a coreset whose gradient matches the server's clean set (the paper's method)"
+    )
 
-    return pool.each_class(budget, split, pick)
+    def pick(
+        self, pool: Pool, target: Tensor | None, budget: int, draw: Draw, memory: Tree
+    ) -> tuple[Coreset, Tree]:
+        goal = required(target)
+        if self.variant == "whole":
+            return pursue(pool.whole(), goal, budget, self), {}
+        by_class = _LabelWise(pool, goal, self, draw)
+        return pool.each_class(budget, self.split, by_class.pick), {}
+
+
+@dataclass(frozen=True)
+class _LabelWise:
+    """One class after the other; what several of them need is computed once, where one does."""
+
+    pool: Pool
+    target: Tensor
+    how: Pursuit
+    draw: Draw
+
+    @cached_property
+    def absent(self) -> list[bool]:
+        return _absent(self.target)
+
+    @cached_property
+    def gradients(self) -> Gradients:
+        return self.pool.own_label()
+
+    @cached_property
+    def singles(self) -> Singles | None:
+        """The fast way to a single point, where the pool is small."""
+        small = self.pool.features.numel() <= _SMALL
+        return Singles(self.pool, self.target, self.how) if small else None
+
+    def pick(self, label: int, rows: Tensor, share: int) -> Coreset:
+        if self.absent[label]:
+            return _by_chance(len(rows), share, self.draw)
+        if share == 1 and self.singles is not None:
+            return self.singles.best(rows.numpy(), label)
+        goal = self.target[label : label + 1]
+        return pursue(self.gradients.rows(rows), goal, share, self.how)
+
+
+def required(target: Tensor | None) -> Tensor:
+    if target is None:
+        raise ConfigError(
+            "this selector matches a target: pass target=label_wise_target(...) of a clean set, or "
+            "whole_target(...)"
+        )
+    return target
 
 
 def _absent(target: Tensor) -> list[bool]:
@@ -55,62 +91,66 @@ def _absent(target: Tensor) -> list[bool]:
 
 def _by_chance(n: int, share: int, draw: Draw) -> Coreset:
     """Random points whose weights are together 1, about what a pursuit gives a class."""
-    draw = draw() if callable(draw) else draw
-    chance = np.sort(draw.permutation(n)[:share])
+    chance = np.sort(draw("absent").permutation(n)[:share])
     return Coreset(chance, np.full(len(chance), 1 / len(chance)))
 
 
-def match_whole(pool: Pool, target: Tensor, budget: int, how: Pursuit) -> Coreset:
-    """GCFL, whole: one pursuit over all samples, g_j = (p_j - onehot(y_j)) ⊗ [h_j, 1], towards
-    target (C, d + 1).
+class GradMatch(WithVariants, Pursuit):
+    """min over |X| <= b, w >= 0 of ‖Σ w_j g_j - mean_j g_j‖² + λ‖w‖², per class or whole.
+
+    The target is the samples' own mean gradient, wrong labels included (Killamsetty et al. 2021).
     """
-    return pursue(pool.whole(), target, budget, how)
+
+    name: ClassVar[str] = "gradmatch"
+    summary: ClassVar[str] = (
+        "a coreset whose gradient matches the client's own data (GradMatch, no server help)"
+    )
+    multi_label: ClassVar[bool] = True
+
+    def pick(
+        self, pool: Pool, target: Tensor | None, budget: int, draw: Draw, memory: Tree
+    ) -> tuple[Coreset, Tree]:
+        if self.variant == "whole":
+            gradients = pool.whole()
+            return pursue(gradients, gradients.mean(), budget, self), {}
+        by_label = pool.own_label()
+
+        def one_class(label: int, rows: Tensor, share: int) -> Coreset:  # noqa: ARG001
+            mine = by_label.rows(rows)
+            return pursue(mine, mine.mean(), share, self)
+
+        return pool.each_class(budget, self.split, one_class), {}
 
 
-def match_own_label_wise(pool: Pool, budget: int, how: Pursuit, split: Split) -> Coreset:
-    """GradMatch (Killamsetty et al. 2021), per class: the target is the class's own mean gradient;
-    no help from a server.
+class Glister(Targeted):
+    """GLISTER, linearised: max over |X| <= b of Σ_{j in X} ⟨g_j, g⟩, per class or whole.
+
+    GLISTER (Killamsetty et al. 2021) maximises the log-likelihood of a validation set after one
+    gradient step on the coreset. To first order in the step size its gain from sample j is
+    η ⟨g_j, ∇l_S⟩, so the linearised objective is modular, and its best b points are the b largest.
+    (The original evaluates the validation loss itself, which clients cannot.) Random where the
+    server has no sample of a class.
     """
-    gradients = pool.own_label()
 
-    def pick(label: int, rows: Tensor, share: int) -> Coreset:  # noqa: ARG001
-        mine = gradients.rows(rows)
-        return pursue(mine, mine.mean(), share, how)
+    name: ClassVar[str] = "glister"
+    summary: ClassVar[str] = (
+        "samples whose gradient points most along the server's (GLISTER, one linearised step)"
+    )
 
-    return pool.each_class(budget, split, pick)
+    def pick(
+        self, pool: Pool, target: Tensor | None, budget: int, draw: Draw, memory: Tree
+    ) -> tuple[Coreset, Tree]:
+        goal = required(target)
+        if self.variant == "whole":
+            return _largest(pool.whole().inner(goal), budget), {}
+        by_label, absent = pool.own_label(), _absent(goal)
 
+        def one_class(label: int, rows: Tensor, share: int) -> Coreset:
+            if absent[label]:
+                return unweighted(_by_chance(len(rows), share, draw).indices)
+            return _largest(by_label.rows(rows).inner(goal[label : label + 1]), share)
 
-def match_own_whole(pool: Pool, budget: int, how: Pursuit) -> Coreset:
-    """GradMatch, whole: one pursuit towards the mean gradient of all samples."""
-    gradients = pool.whole()
-    return pursue(gradients, gradients.mean(), budget, how)
-
-
-def glister_label_wise(
-    pool: Pool, target: Tensor, budget: int, split: Split, draw: Draw
-) -> Coreset:
-    """GLISTER (Killamsetty et al. 2021), linearised: per class, the largest ⟨g_j, target_c⟩; random
-    where c is absent.
-
-    GLISTER maximises the log-likelihood of a validation set after one gradient step on the coreset.
-    To first order in the step size its gain from sample j is η ⟨g_j, ∇l_S⟩, so the linearised
-    objective Σ_{j in X} ⟨g_j, g⟩ is modular, and its best b points are the b largest. (The original
-    evaluates the validation loss itself, which clients cannot.)
-    """
-    inner = pool.own_label()
-    absent = _absent(target)
-
-    def pick(label: int, rows: Tensor, share: int) -> Coreset:
-        if absent[label]:
-            return unweighted(_by_chance(len(rows), share, draw).indices)
-        return _largest(inner.rows(rows).inner(target[label : label + 1]), share)
-
-    return pool.each_class(budget, split, pick)
-
-
-def glister_whole(pool: Pool, target: Tensor, budget: int) -> Coreset:
-    """GLISTER, linearised, over all samples: the largest ⟨g_j, target⟩."""
-    return _largest(pool.whole().inner(target), budget)
+        return pool.each_class(budget, self.split, one_class), {}
 
 
 def _largest(values: Tensor, count: int) -> Coreset:

@@ -11,43 +11,42 @@ computed from the factors, and one product of the weights with the columns so fa
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from gcfl.base.data_types import Coreset, FloatArray, IntArray
-from gcfl.base.errors import ConfigError, DataError, one_of
+from gcfl.base.errors import DataError
+from gcfl.base.options import Count, NonNegative, Options
 from gcfl.coreset.active_set import ActiveSet
 from gcfl.coreset.gradients import Gradients
+from gcfl.coreset.pool import Pool
 
 Score = Literal["correlation", "distance", "nearest"]
 Trace = Callable[[IntArray, FloatArray], None]
 
 
-@dataclass(frozen=True)
-class Pursuit:
-    """How to pursue. score: `correlation` takes the largest ⟨g_j, r⟩ (its size, with free weights),
-    `distance` the smallest ‖g_j - r‖, `nearest` the smallest ‖g_j - g‖ with no residual at all.
-    ridge: λ.
+class Pursuit(Options):
+    """How orthogonal matching pursuit goes.
+
+    `correlation` takes the largest ⟨g_j, r⟩ (its size, with free weights), `distance` the smallest
+    ‖g_j - r‖, `nearest` the smallest ‖g_j - g‖ with no residual at all.
     """
 
     score: Score = "correlation"
-    ridge: float = 0.5
+    """which point is next: correlation (classical), distance (the paper's text), nearest (no
+    residual)
+    """
+    ridge: NonNegative = 0.5
+    """λ, the weight of ‖w‖²"""
     nonnegative: bool = True
-    points_per_step: int = 1
-    tolerance: float = 1e-10
-
-    def __post_init__(self) -> None:
-        if self.score not in get_args(Score):
-            raise ConfigError(f"score must be {one_of(get_args(Score))}, got {self.score!r}")
-        for name in ("ridge", "tolerance"):
-            if not 0 <= getattr(self, name) < np.inf:
-                raise ConfigError(f"{name} must be in [0, inf), got {getattr(self, name)!r}")
-        if self.points_per_step < 1:
-            raise ConfigError(f"points_per_step must be at least 1, got {self.points_per_step!r}")
+    """weights w >= 0"""
+    points_per_step: Count = 1
+    """points added before the weights are solved again"""
+    tolerance: NonNegative = 1e-10
+    """stop the pursuit at this residual, relative to the target, and fill the budget"""
 
 
 def pursue(
@@ -75,8 +74,6 @@ def pursue(
     first = gradients.inner(target).numpy()
     slack = how.tolerance * float(target.double().square().sum().sqrt())
     threshold = slack * np.sqrt(norms)
-    if budget == 1 and trace is None:
-        return _single(gradients, target, how, first, norms, threshold, slack)
     weights = ActiveSet(budget, how.ridge, how.nonnegative, slack)
     selected = _Selected(gradients, target, budget)
     columns = torch.empty((budget, n), dtype=gradients.features.dtype)
@@ -110,29 +107,6 @@ def pursue(
         if trace is not None:
             trace(chosen[:count].copy(), weights.weights[:count].copy())
     return Coreset(chosen, weights.weights)
-
-
-def _single(
-    gradients: Gradients,
-    target: Tensor,
-    how: Pursuit,
-    first: FloatArray,
-    norms: FloatArray,
-    threshold: FloatArray,
-    slack: float,
-) -> Coreset:
-    """A budget of one needs no active set: the best point, and w = ⟨g_j, g⟩ / (‖g_j‖² + λ) where
-    that lowers the objective.
-    """
-    gain = first if how.nonnegative else np.abs(first)
-    j = int(scores_of(how, gain, first, norms).argmax())
-    weight = np.zeros(1)
-    if how.score == "nearest" or gain[j] > threshold[j] or (gain > threshold).any():
-        column, inner = _Selected(gradients, target, 1).enter(j)
-        worth = inner if how.nonnegative else abs(inner)
-        if worth > slack * np.sqrt(column[0]):
-            weight[0] = inner / (column[0] + how.ridge)
-    return Coreset(np.array([j]), weight)
 
 
 def _finite(gradients: Gradients) -> tuple[Gradients, FloatArray]:
@@ -188,3 +162,40 @@ def _best(scores: FloatArray, count: int) -> IntArray:
     if count == 1:
         return np.array([scores.argmax()], dtype=np.int64)
     return np.argsort(-scores, kind="stable")[:count]
+
+
+class Singles:
+    """The best single point of each class of a small pool: a pursuit with a budget of one.
+
+    g_j = (p_y - 1)·[h_j, 1] against row y of target (C, d + 1), or (C, d) without bias, for all
+    classes together: clients with a few samples each have budgets of one in most classes, where
+    preparing a pursuit costs more than the choice.
+    """
+
+    def __init__(self, pool: Pool, target: Tensor, how: Pursuit) -> None:
+        self._how = how
+        labels = pool.labels.numpy()
+        features = pool.features.numpy().astype(np.float64)
+        wanted = target.numpy().astype(np.float64)
+        of_label = pool.probabilities.numpy()[np.arange(len(labels)), labels]
+        coefficients = of_label.astype(np.float64) - 1.0
+        aims, d = wanted[labels], features.shape[1]
+        dots = np.einsum("nd,nd->n", features, aims[:, :d])
+        squares = np.einsum("nd,nd->n", features, features)
+        if pool.bias:
+            dots, squares = dots + aims[:, d], squares + 1
+        self._inner, self._norms = coefficients * dots, coefficients * coefficients * squares
+        if not np.isfinite(self._norms).all():
+            raise DataError("features or probabilities are NaN, infinite or too large to square")
+        self._slack = how.tolerance * np.sqrt(np.einsum("cd,cd->c", wanted, wanted))
+
+    def best(self, rows: IntArray, label: int) -> Coreset:
+        """Which of these rows, all of that label, and w = ⟨g_j, g⟩ / (‖g_j‖² + λ) where that lowers
+        the objective.
+        """
+        first, norms = self._inner[rows], self._norms[rows]
+        gain = first if self._how.nonnegative else np.abs(first)
+        j = int(scores_of(self._how, gain, first, norms).argmax())
+        lowers = gain[j] > self._slack[label] * np.sqrt(norms[j])
+        weight = first[j] / (norms[j] + self._how.ridge) if lowers else 0.0
+        return Coreset(np.array([j]), np.array([weight]))

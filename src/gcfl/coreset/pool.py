@@ -1,29 +1,70 @@
-"""What every selector chooses from: the samples of one party as the current model sees them."""
+"""What every selector chooses from, how many points, and how they are shared out over classes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from gcfl.base.data_types import Coreset
-from gcfl.coreset.budget import Split, per_class
+from gcfl.base.data_types import Coreset, IntArray
+from gcfl.base.errors import ConfigError, one_of
+from gcfl.base.options import largest_remainder
 from gcfl.coreset.gradients import Gradients, own_label, whole
+
+Split = Literal["proportional", "equal"]
+
+
+def points(share: float, n: int) -> int:
+    """b = max(1, round(share * n)), at most n."""
+    return min(n, max(1, round(share * n)))
+
+
+def per_class(counts: IntArray, budget: int, split: Split) -> IntArray:
+    """b_c (C,) with sum exactly min(budget, n), never more than a class has.
+
+    `proportional` to the samples of each class, by largest remainder; `equal` for each class that
+    is present, where what exceeds a class is handed on to the others.
+    """
+    if split not in get_args(Split):
+        raise ConfigError(f"split must be {one_of(get_args(Split))}, got {split!r}")
+    total = int(counts.sum())
+    budget = min(budget, total)
+    if total == 0:
+        return np.zeros_like(counts)
+    if split == "proportional":
+        return np.minimum(largest_remainder(counts / total, budget), counts)
+    given = np.zeros_like(counts)
+    while (left := budget - int(given.sum())) > 0:
+        open_classes = np.flatnonzero(given < counts)
+        share = left // len(open_classes)
+        if share == 0:  # what cannot be split evenly goes to the first ones
+            open_classes, share = open_classes[:left], 1
+        given[open_classes] = np.minimum(given[open_classes] + share, counts[open_classes])
+    return given
 
 
 @dataclass(frozen=True)
 class Pool:
-    """features (n, d): the last layer's input; probabilities (n, C); labels (n,), or (n, C) zeros
-    and ones for sigmoid outputs.
+    """The samples of one party as the current model sees them.
+
+    features (n, d): the last layer's input; probabilities (n, C); labels (n,), or (n, C) zeros and
+    ones for sigmoid outputs.
     """
 
     features: Tensor
     probabilities: Tensor
     labels: Tensor
     bias: bool = True
+
+    @classmethod
+    def unseen(cls, n: int) -> Pool:
+        """So many samples of which nothing is known: no model has looked at them."""
+        empty = torch.empty((n, 0))
+        return cls(empty, empty, torch.zeros(n, dtype=torch.int64))
 
     def __len__(self) -> int:
         return int(self.features.shape[0])

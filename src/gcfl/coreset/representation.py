@@ -1,64 +1,80 @@
-"""Coresets that represent all samples: facility location in one space or another."""
+"""Selectors that represent all samples: facility location in one space or another."""
 
 from __future__ import annotations
+
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from gcfl.base.data_types import Coreset
-from gcfl.coreset.budget import Split
+from gcfl.base.data_types import Coreset, Tree
 from gcfl.coreset.facility import cosine, facility_location, negative_distance
 from gcfl.coreset.gradients import Gradients
-from gcfl.coreset.pool import Pool
+from gcfl.coreset.pool import Pool, Split
+from gcfl.coreset.selector import ByClass, Draw, WithVariants
 
 
-def represent_label_wise(pool: Pool, budget: int, split: Split) -> Coreset:
-    """Facility location on features, per class: max Σ_i max_{j in X} (1 + cos(h_i, h_j)) / 2 over
-    the samples labelled c.
+class FacilityLocation(WithVariants):
+    """max over |X| <= b of Σ_i max_{j in X} (1 + cos(h_i, h_j)) / 2, per class or whole."""
+
+    name: ClassVar[str] = "facility"
+    summary: ClassVar[str] = "samples that best represent the client's features (facility location)"
+    multi_label: ClassVar[bool] = True
+
+    def pick(
+        self, pool: Pool, target: Tensor | None, budget: int, draw: Draw, memory: Tree
+    ) -> tuple[Coreset, Tree]:
+        if self.variant == "whole":
+            return facility_location(cosine(pool.features), len(pool), budget), {}
+
+        def one_class(label: int, rows: Tensor, share: int) -> Coreset:  # noqa: ARG001
+            return facility_location(cosine(pool.features[rows]), len(rows), share)
+
+        return pool.each_class(budget, self.split, one_class), {}
+
+
+class Crust(ByClass):
+    """CRUST (Mirzasoleiman, Cao, Leskovec 2020): medoids of the last-layer gradients, per class.
+
+    min over |X| <= b of Σ_i min_{j in X} ‖g_i - g_j‖ with g_j = (p_j - onehot(y_j)) ⊗ [h_j, 1], as
+    facility location on D - distance; weights are the clusters' sizes. The idea is that samples
+    with clean labels cluster and wrong ones scatter.
     """
 
-    def pick(label: int, rows: Tensor, share: int) -> Coreset:  # noqa: ARG001
-        return facility_location(cosine(pool.features[rows]), len(rows), share)
+    name: ClassVar[str] = "crust"
+    summary: ClassVar[str] = "medoids of the last-layer gradients per class (CRUST)"
 
-    return pool.each_class(budget, split, pick)
-
-
-def represent_whole(pool: Pool, budget: int) -> Coreset:
-    """Facility location on features, over all samples at once."""
-    return facility_location(cosine(pool.features), len(pool), budget)
+    def pick(
+        self, pool: Pool, target: Tensor | None, budget: int, draw: Draw, memory: Tree
+    ) -> tuple[Coreset, Tree]:
+        return _medoids(pool, pool.whole(), budget, self.split), {}
 
 
-def crust(pool: Pool, budget: int, split: Split) -> Coreset:
-    """CRUST (Mirzasoleiman, Cao, Leskovec 2020): medoids of the last-layer gradients, per class,
-    weighted by cluster size.
-
-    min over X of Σ_i min_{j in X} ‖g_i - g_j‖ with g_j = (p_j - onehot(y_j)) ⊗ [h_j, 1], as
-    facility location on D - distance. The idea is that samples with clean labels cluster and wrong
-    ones scatter.
-    """
-    return _medoids(pool, pool.whole(), budget, split)
-
-
-def craig(pool: Pool, budget: int, split: Split) -> Coreset:
-    """CRAIG (Mirzasoleiman, Bilmes, Leskovec 2020): the same with the gradients' upper bound ‖e_i -
-    e_j‖, e = p - onehot(y).
+class Craig(ByClass):
+    """CRAIG (Mirzasoleiman, Bilmes, Leskovec 2020): the same with the residuals e = p - onehot(y).
 
     The distance of two gradients is bounded by a constant times that of their residuals, the
-    gradients of the loss with respect to the last layer's output; CRAIG covers those, per class,
-    and weighs by cluster size.
+    gradients of the loss with respect to the last layer's output; CRAIG covers those:
+    min over |X| <= b of Σ_i min_{j in X} ‖e_i - e_j‖, per class, weighted by cluster size.
     """
-    residuals = pool.whole().coefficients
-    ones = torch.ones(len(pool), 1, dtype=residuals.dtype)
-    return _medoids(pool, Gradients(ones, residuals, bias=False), budget, split)
+
+    name: ClassVar[str] = "craig"
+    summary: ClassVar[str] = "medoids of the output residuals per class (CRAIG)"
+
+    def pick(
+        self, pool: Pool, target: Tensor | None, budget: int, draw: Draw, memory: Tree
+    ) -> tuple[Coreset, Tree]:
+        residuals = pool.whole().coefficients
+        ones = torch.ones(len(pool), 1, dtype=residuals.dtype)
+        return _medoids(pool, Gradients(ones, residuals, bias=False), budget, self.split), {}
 
 
 def _medoids(pool: Pool, gradients: Gradients, budget: int, split: Split) -> Coreset:
-    def pick(label: int, rows: Tensor, share: int) -> Coreset:  # noqa: ARG001
-        own = gradients.rows(rows)
+    def one_class(label: int, rows: Tensor, share: int) -> Coreset:  # noqa: ARG001
+        mine = gradients.rows(rows)
         # Distances are small differences of large products: in double precision.
-        mine = Gradients(own.coefficients.double(), own.features.double(), own.bias)
-        return facility_location(
-            negative_distance(mine.squared_norms(), mine.gram), len(rows), share
-        )
+        exact = Gradients(mine.coefficients.double(), mine.features.double(), mine.bias)
+        rows_of = negative_distance(exact.squared_norms(), exact.gram)
+        return facility_location(rows_of, len(rows), share)
 
-    return pool.each_class(budget, split, pick)
+    return pool.each_class(budget, split, one_class)

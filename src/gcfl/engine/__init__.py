@@ -1,7 +1,8 @@
-"""Runs rounds: one round, transports, checkpoint, run folder."""
+"""Runs rounds: preparation, one round, transports, checkpoint, a run's life."""
 
 from gcfl.engine.client import ClientSide
-from gcfl.engine.driver import Observer, drive, one_thread
+from gcfl.engine.lifecycle import Lifecycle, OnRound, OnStart, one_thread
+from gcfl.engine.prepare import Given, Observer, Prepared, federate, prepare
 from gcfl.engine.rounds import Rounds, State
 from gcfl.engine.transport import InProcess, Transport
 from gcfl.engine.vectorised import Vectorised
@@ -9,13 +10,19 @@ from gcfl.engine.workers import Workers
 
 __all__ = [
     "ClientSide",
+    "Given",
     "InProcess",
+    "Lifecycle",
     "Observer",
+    "OnRound",
+    "OnStart",
+    "Prepared",
     "Rounds",
     "State",
     "Transport",
     "Vectorised",
     "Workers",
-    "drive",
+    "federate",
     "one_thread",
+    "prepare",
 ]

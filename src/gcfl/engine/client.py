@@ -4,24 +4,26 @@ Flower.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 import torch
 
-from gcfl.base.data_types import Broadcast, Groups, Shard, Tree, Update
+from gcfl.base.data_types import Broadcast, Groups, Observed, Shard, Tree, Update
 from gcfl.data import ClientData
+from gcfl.engine.cost import Laps
 from gcfl.methods import ClientView, Method, Setting
-from gcfl.methods.parts import Meter
 from gcfl.methods.training import learning_rate, train
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What goes to the server, and what stays with the client once the server has accepted it."""
+    """What goes to the server, what stays with the client once the server has accepted it, and what
+    an onlooker of a simulation may see (None: it trained on everything).
+    """
 
     update: Update
-    remembers: Groups
+    memory: Groups
+    observed: Observed | None = None
 
 
 @dataclass(frozen=True)
@@ -34,10 +36,9 @@ class ClientSide:
     method: Method
     data: ClientData
 
-    def work(self, client: int, broadcast: Broadcast, remembered: Groups) -> Reply:
-        return answer(
-            self.setting, self.method, client, self.data.shard(client), broadcast, remembered
-        )
+    def work(self, client: int, broadcast: Broadcast, memory: Groups) -> Reply:
+        shard = self.data.shard(client)
+        return answer(self.setting, self.method, client, shard, broadcast, memory)
 
 
 def answer(
@@ -46,57 +47,47 @@ def answer(
     client: int,
     shard: Shard,
     broadcast: Broadcast,
-    remembered: Groups,
+    memory: Groups,
 ) -> Reply:
     """Select if asked to, train on the coreset, return delta = local - global."""
-    network = setting.network
-    model, rule = _on(network.device, broadcast.model), method.local
-    told, kept = (
-        _on(network.device, group.get("local", {})) for group in (broadcast.payload, remembered)
-    )
-    view = ClientView(setting, broadcast.round, client, rule.start(model, kept), shard, Meter())
-    clock = _Clock()
+    network, rule = setting.network, method.local
+    model = _on(network.device, broadcast.model)
+    received = _on(network.device, broadcast.payload.get("local", {}))
+    remembered = _on(network.device, memory.get("local", {}))
+    start = rule.start(model, remembered)
+    view = ClientView.of(setting, broadcast.round, client, start, shard)
+    laps = Laps()
     selection = method.select.select(
-        view, broadcast.payload.get("select"), remembered.get("select", {})
+        view, broadcast.payload.get("select"), memory.get("select", {})
     )
-    clock.lap("select")
-    fixed = rule.begin(model, told, kept)
+    select_cpu, select_wall = laps.lap()
+    fixed = rule.begin(model, received, remembered)
     lr = learning_rate(setting.train, broadcast.round, setting.rounds)
     trained = train(view, selection.coreset, rule, fixed, method.select.weighted, lr)
-    tells, remembers = (
+    sends, after = (
         _on(torch.device("cpu"), tree)
         for tree in rule.finish(trained.model, fixed, trained.steps, lr)
     )
     delta = {name: (trained.model[name] - model[name]).cpu() for name in network.sent}
-    clock.lap("train")
-    meter = view.meter
+    train_cpu, train_wall = laps.lap()
     metrics = {
         "loss": trained.loss,
-        "forward": meter.forward,
-        "backward": meter.backward,
-        "steps": meter.steps,
-        **clock.laps,
+        "forward": view.meter.forward,
+        "backward": view.meter.backward,
+        "steps": view.meter.steps,
+        "select_cpu": select_cpu,
+        "select_wall": select_wall,
+        "train_cpu": train_cpu,
+        "train_wall": train_wall,
     }
-    payload = {name: tree for name, tree in (("select", selection.tells), ("local", tells)) if tree}
+    payload = {name: tree for name, tree in (("select", selection.sends), ("local", sends)) if tree}
+    observed = None if method.select.whole else Observed(selection.coreset, selection.fresh)
     return Reply(
         Update(delta, payload, trained.examples, metrics),
-        {"select": selection.remembers, "local": remembers},
+        {"select": selection.memory, "local": after},
+        observed,
     )
 
 
 def _on(device: torch.device, tree: Tree) -> Tree:
     return {name: tensor.to(device) for name, tensor in tree.items()}
-
-
-class _Clock:
-    """CPU-seconds of this thread, which does all the work, and wall-clock seconds, lap by lap."""
-
-    def __init__(self) -> None:
-        self._last = (time.thread_time(), time.perf_counter())
-        self.laps: dict[str, float] = {}
-
-    def lap(self, name: str) -> None:
-        now = (time.thread_time(), time.perf_counter())
-        self.laps[f"{name}_cpu"] = now[0] - self._last[0]
-        self.laps[f"{name}_wall"] = now[1] - self._last[1]
-        self._last = now

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
@@ -11,37 +11,57 @@ import numpy as np
 
 from gcfl.base import codec
 from gcfl.base.data_types import Broadcast
-from gcfl.methods.replies import Replies, Stacked
+from gcfl.base.record import Clock, Times
+from gcfl.methods import Replies
 
-_METRIC_BYTES = 8  # a number in a message
+Moment = tuple[float, float]  # CPU-seconds of this thread, wall-clock seconds
 
 
-class Times:
-    """CPU-seconds and wall-clock seconds per kind of work."""
+def now() -> Moment:
+    return time.thread_time(), time.perf_counter()
+
+
+class Stopwatch:
+    """The server's seconds per kind of work."""
 
     def __init__(self) -> None:
-        self.seconds: dict[str, dict[str, float]] = {
-            kind: {"cpu": 0.0, "wall": 0.0} for kind in ("select", "train", "aggregate", "evaluate")
-        }
+        self._spent: defaultdict[str, Moment] = defaultdict(lambda: (0.0, 0.0))
         self._started = time.perf_counter()
 
     @contextmanager
     def of(self, kind: str) -> Iterator[None]:
-        cpu, wall = time.thread_time(), time.perf_counter()
+        before = now()
         try:
             yield
         finally:
-            self.seconds[kind]["cpu"] += time.thread_time() - cpu
-            self.seconds[kind]["wall"] += time.perf_counter() - wall
+            self._add(kind, *(after - start for after, start in zip(now(), before, strict=True)))
 
-    def with_clients(self, replies: Replies) -> dict[str, dict[str, float]]:
-        """All of it, with what the clients report and the round as a whole."""
-        for kind in ("select", "train"):
-            for clock in ("cpu", "wall"):
-                self.seconds[kind][clock] += (
-                    float(replies.metric(f"{kind}_{clock}").sum()) if len(replies) else 0.0
-                )
-        return {**self.seconds, "round": {"wall": time.perf_counter() - self._started}}
+    def _add(self, kind: str, cpu: float, wall: float) -> None:
+        before = self._spent[kind]
+        self._spent[kind] = before[0] + cpu, before[1] + wall
+
+    def times(self, replies: Replies) -> Times:
+        """All of it, with what the clients report, and the round as a whole."""
+        for kind in ("select", "train") if len(replies) else ():
+            cpu, wall = (float(replies.metric(f"{kind}_{what}").sum()) for what in ("cpu", "wall"))
+            self._add(kind, cpu, wall)
+        clocks = {kind: self._spent[kind] for kind in ("select", "train", "aggregate", "evaluate")}
+        whole = Clock(time.perf_counter() - self._started, sum(cpu for cpu, _ in clocks.values()))
+        return Times(
+            **{kind: Clock(wall, cpu) for kind, (cpu, wall) in clocks.items()}, round=whole
+        )
+
+
+class Laps:
+    """A client's seconds, lap by lap: this thread does all its work."""
+
+    def __init__(self) -> None:
+        self._last = now()
+
+    def lap(self) -> Moment:
+        """Since the last lap."""
+        before, self._last = self._last, now()
+        return self._last[0] - before[0], self._last[1] - before[1]
 
 
 def total(replies: Replies, metric: str) -> int:
@@ -55,33 +75,13 @@ def mean_loss(replies: Replies) -> float | None:
     return float(losses.mean()) if len(losses) else None
 
 
-def traffic(
-    broadcasts: Mapping[int, Broadcast], replies: Replies, shares: bool = True
-) -> dict[str, dict[str, int]]:
-    """Bytes by direction and payload name, summed over clients. What many clients are told alike is
-    measured once.
-    """
-    if not shares:
-        return {"down": {}, "up": {}}
+def bytes_down(broadcasts: Mapping[int, Broadcast]) -> dict[str, int]:
+    """By payload name, summed over clients. What many clients get alike is measured once."""
     down: Counter[str] = Counter()
-    up: Counter[str] = Counter()
     messages = {id(broadcast): broadcast for broadcast in broadcasts.values()}
     for same, count in Counter(map(id, broadcasts.values())).items():
         down["model"] += count * codec.size(messages[same].model)
-        down.update(
-            {
-                name: count * codec.size(tree)
-                for name, tree in messages[same].payload.items()
-                if tree
-            }
-        )
-    if isinstance(replies, Stacked):
-        up["model"] += codec.size(replies.delta)
-        up.update({name: codec.size(tree) for name, tree in replies.payload.items() if tree})
-        up["metrics"] += _METRIC_BYTES * (len(replies.metrics) + 1) * len(replies)
-    else:
-        for reply in replies.values():
-            up["model"] += codec.size(reply.delta)
-            up.update({name: codec.size(tree) for name, tree in reply.payload.items()})
-            up["metrics"] += _METRIC_BYTES * (len(reply.metrics) + 1)
-    return {"down": dict(down), "up": dict(up)}
+        for name, tree in messages[same].payload.items():
+            if tree:
+                down[name] += count * codec.size(tree)
+    return dict(down)

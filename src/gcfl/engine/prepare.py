@@ -16,22 +16,20 @@ from torch import nn
 
 from gcfl import data, models
 from gcfl.base import rng
-from gcfl.base.data_types import Groups, Shard, Tree
+from gcfl.base.data_types import Coreset, Groups, Shard, Tree
 from gcfl.base.errors import ConfigError
 from gcfl.base.options import resolve_size
-from gcfl.data import Federation, Source
-from gcfl.engine import (
-    ClientSide,
-    InProcess,
-    Observer,
-    Rounds,
-    Transport,
-    Vectorised,
-    Workers,
-    vectorised,
-)
+from gcfl.data import Federation, Source, Truth
+from gcfl.data.partition import Partition
+from gcfl.engine import vectorised
+from gcfl.engine.client import ClientSide
+from gcfl.engine.rounds import Played, Rounds
+from gcfl.engine.transport import InProcess, Transport
+from gcfl.engine.vectorised import Vectorised
+from gcfl.engine.workers import Workers
 from gcfl.experiment import Experiment
 from gcfl.methods import Method, Setting
+from gcfl.methods.server_training import check as check_clean
 from gcfl.models.fingerprint import code_of, fingerprint
 from gcfl.models.network import Network
 from gcfl.models.trained import ModelGiven, module_of, pack
@@ -43,6 +41,39 @@ class Given:
 
     source: Source | None = None
     model: ModelGiven | None = None
+
+
+@dataclass(frozen=True)
+class Observer:
+    """The simulation's onlooker: it alone knows the truth, and it only records."""
+
+    truth: Truth | None
+    partition: Partition  # as rows of the source
+
+    def clean_share(self, played: Played) -> float | None:
+        """Share of clean samples among all that were trained on; None where nobody knows."""
+        if self.truth is None:
+            return None
+        clean = total = 0
+        for client in played.accepted:
+            rows = self.partition[client]
+            if client in played.observed:
+                rows = rows[played.observed[client].coreset.indices]
+            clean += int((~self.truth.noisy[rows]).sum())
+            total += len(rows)
+        return clean / total if total else None
+
+    def coresets(self, played: Played) -> dict[int, Coreset]:
+        """What was chosen or drawn in this round, as rows of the source."""
+        fresh = {
+            client: played.observed[client].coreset
+            for client in played.accepted
+            if client in played.observed and played.observed[client].fresh
+        }
+        return {
+            client: Coreset(self.partition[client][one.indices], one.weights)
+            for client, one in fresh.items()
+        }
 
 
 @dataclass(frozen=True)
@@ -82,6 +113,7 @@ class Prepared:
             clients=len(self.federation.clients),
             cohort=self.cohort,
             transport=transport,
+            clean=self.experiment.clean,
             evaluate_every=self.experiment.engine.evaluate_every,
             held_out=self.held_out,
             names=self.federation.clients.names,
@@ -120,11 +152,7 @@ def prepare(
             f"cohort is {cohort}, but there are only {len(federation.clients)} clients "
             "(data.clients)"
         )
-    if method.server.takes_part and method.local.stateful:
-        raise ConfigError(
-            f"server.takes_part cannot be had with {experiment.method}: the server would need a "
-            "memory of its own"
-        )
+    check_clean(method, experiment.clean)
     if experiment.train.augment != "none" and source.x.ndim != 4:
         raise ConfigError(
             "train.augment is for images (n, channels, height, width), not for samples of shape "
@@ -222,19 +250,14 @@ def _check_vectorised(experiment: Experiment, setting: Setting, x: torch.Tensor)
 
 def _hold_out(experiment: Experiment, federation: Federation) -> tuple[Federation, Shard | None]:
     """A part of the server's set that nothing else sees, not even the normalisation."""
-    server = experiment.server
-    if not server.hold_out:
-        if server.keep == "best" or server.patience is not None:
-            wish = "server.keep = 'best'" if server.keep == "best" else "server.patience"
-            raise ConfigError(
-                f"{wish} needs server.hold_out: a share of the server's clean set to judge by"
-            )
+    share = experiment.clean.hold_out
+    if not share:
         return federation, None
     whole = federation.validation
-    size = resolve_size(float(server.hold_out), len(whole))
+    size = resolve_size(float(share), len(whole))
     if size >= len(whole):
         raise ConfigError(
-            f"server.hold_out leaves nothing of the server's {len(whole)} clean samples"
+            f"clean.hold_out leaves nothing of the server's {len(whole)} clean samples"
         )
     order = rng.stream(experiment.seed, "hold-out").permutation(len(whole))
     held, rest = (

@@ -7,20 +7,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-import numpy as np
 import torch
 
 from gcfl.base import rng
-from gcfl.base.data_types import Broadcast, Failure, Groups, RoundRecord, Shard, Tree, Update
+from gcfl.base.data_types import Broadcast, Groups, Observed, Shard, Tree, Update
 from gcfl.base.errors import RunError
-from gcfl.engine.cost import Times, mean_loss, total, traffic
+from gcfl.base.record import CoresetUse, RoundRecord, Samples, Times, Traffic
+from gcfl.engine.cost import Stopwatch, bytes_down, mean_loss, total
 from gcfl.engine.evaluate import Scores, evaluate, mean_scores
-from gcfl.engine.transport import Answers, Transport
-from gcfl.methods import Method, ServerView, Setting
-from gcfl.methods.own import SERVER, own_update, tuned, warmed
-from gcfl.methods.replies import Replies, Stacked
+from gcfl.engine.transport import Transport
+from gcfl.methods import CleanOptions, Method, Replies, ServerView, Setting
+from gcfl.methods.server_training import SERVER, fine_tuned, server_update, warm_started
 from gcfl.methods.training import learning_rate
 
 log = logging.getLogger("gcfl")
@@ -38,14 +37,46 @@ class State:
 
 @dataclass(frozen=True)
 class Played:
-    """The state after a round, its record, whose answers it used, and which of those clients chose
-    a coreset in it.
+    """A round that was played: the state after it, what happened, and what it cost.
+
+    accepted: whose answers it used. observed: what those clients trained on, for the observer.
     """
 
     state: State
-    record: RoundRecord
+    cohort: int
     accepted: tuple[int, ...]
-    selected: tuple[int, ...]
+    left_out: dict[int, str]
+    observed: Mapping[int, Observed]
+    lr: float
+    train_loss: float | None
+    scores: Scores | None
+    validation_loss: float | None
+    examples: int
+    selected: int
+    samples: Samples
+    steps: int
+    traffic: Traffic
+    time: Times
+
+    def record(self, clean_share: float | None) -> RoundRecord:
+        """clean_share: what the observer, who knows the truth, says of what was trained on."""
+        scores = self.scores
+        return RoundRecord(
+            round=self.state.round - 1,
+            cohort=self.cohort,
+            left_out={str(client): reason for client, reason in self.left_out.items()},
+            lr=self.lr,
+            train_loss=self.train_loss,
+            accuracy=scores.accuracy if scores else None,
+            loss=scores.loss if scores else None,
+            per_class=scores.per_class if scores else None,
+            validation_loss=self.validation_loss,
+            samples=self.samples,
+            steps=self.steps,
+            bytes=self.traffic,
+            coreset=CoresetUse(self.examples, self.selected, clean_share),
+            time=self.time,
+        )
 
 
 @dataclass(frozen=True)
@@ -59,6 +90,7 @@ class Rounds:
     clients: int
     cohort: int
     transport: Transport
+    clean: CleanOptions = field(default_factory=CleanOptions)
     evaluate_every: int = 1
     held_out: Shard | None = None
     names: tuple[str, ...] | None = None
@@ -66,9 +98,8 @@ class Rounds:
     def begin(self) -> State:
         """The state before the first round: the network's own weights, each part's first state."""
         model = self.setting.network.tree()
-        return State(
-            0, model, {name: part.server_init(model) for name, part in self.method.parts.items()}
-        )
+        parts = {name: part.server_init(model) for name, part in self.method.parts.items()}
+        return State(0, model, parts)
 
     def called(self, client: int) -> str:
         """A client in a sentence: its number, and its name where it has one."""
@@ -80,9 +111,8 @@ class Rounds:
             return ()
         if self.cohort == self.clients:
             return tuple(range(self.clients))
-        chosen = rng.stream(self.setting.seed, "cohort", round).choice(
-            self.clients, self.cohort, replace=False, shuffle=False
-        )
+        stream = rng.stream(self.setting.seed, "cohort", round)
+        chosen = stream.choice(self.clients, self.cohort, replace=False, shuffle=False)
         return tuple(sorted(chosen.tolist()))
 
     def play(self, state: State) -> Played:
@@ -91,161 +121,87 @@ class Rounds:
         Nothing outside the returned value changes, so a round that was interrupted can be played
         again; the caller commits the accepted clients' memory.
         """
-        times, server = Times(), self.method.server
+        watch, method = Stopwatch(), self.method
+        cohort = self.draw(state.round)
         view = ServerView(
-            self.setting,
-            state.round,
-            state.model,
-            self.validation,
-            self.draw(state.round),
-            population=self.clients,
+            self.setting, state.round, state.model, self.validation, cohort, population=self.clients
         )
-        with times.of("train"):
-            view = replace(view, model=warmed(view, server))
-        with times.of("select"):
-            told = {
-                name: part.announce(state.parts[name], view)
-                for name, part in self.method.parts.items()
+        with watch.of("train"):
+            view = replace(view, model=warm_started(view, self.clean))
+        with watch.of("select"):
+            announced = {
+                name: part.announce(state.parts[name], view) for name, part in method.parts.items()
             }
-        broadcasts = _broadcasts(view, told)
-        answers = self.transport.exchange(broadcasts) if broadcasts else {}
-        replies, left_out = self._accept(view, answers)
-        for client, reason in left_out.items():
-            log.warning("round %d: %s is left out: %s", state.round, self.called(client), reason)
-        with times.of("train"):
-            heard = (
-                replies.plus(SERVER, own_update(view, self.method.local))
-                if server.takes_part and view.clients
-                else replies
-            )
-        with times.of("aggregate" if view.clients else "train"):
+        broadcasts = _broadcasts(view, announced)
+        received = self.transport.exchange(broadcasts) if broadcasts else Replies({})
+        replies, left_out = self._accept(view, received)
+        with watch.of("train"):
+            heard = replies
+            if self.clean.takes_part and cohort:
+                heard = replies.plus(SERVER, server_update(view, method.local))
+        with watch.of("aggregate" if cohort else "train"):
             parts, model = self._merge(state, view, replies, heard)
-        with times.of("train"):
-            model = tuned(view, server, model, "each")
-        with times.of("evaluate"):
+        with watch.of("train"):
+            model = fine_tuned(view, self.clean, model, "each")
+        with watch.of("evaluate"):
             after, validation_loss = self._judge(State(state.round + 1, model, parts))
-        if self.over(after) and server.fine_tune == "end":
-            with times.of("train"):
-                after = self._ended(after, tuned(view, server, self.final(after), "end"))
+        if self.over(after) and self.clean.fine_tune == "end":
+            with watch.of("train"):
+                after = _ended(after, fine_tuned(view, self.clean, self.final(after), "end"))
         self._check(view, after.model)
-        with times.of("evaluate"):
+        with watch.of("evaluate"):
             scores = self._evaluate(after, view, replies)
         # Left out or not, an answer cost.
-        received = (
-            answers
-            if isinstance(answers, Stacked)
-            else Replies(
-                {client: answer for client, answer in answers.items() if isinstance(answer, Update)}
-            )
-        )
-        selected = tuple(client for client in replies if client in told["select"])
-        coreset: dict[str, float | int | None] = {
-            "size": int(replies.examples.sum()),
-            "selected": len(selected),
-            "clean_share": None,
-        }
-        record = RoundRecord(
-            round=state.round,
-            cohort=len(view.clients),
-            left_out={str(client): reason for client, reason in left_out.items()},
+        meter = view.meter
+        sent = method.server.shares
+        return Played(
+            state=after,
+            cohort=len(cohort),
+            accepted=tuple(replies),
+            left_out=left_out,
+            observed=replies.observed,
             lr=learning_rate(self.setting.train, state.round, self.setting.rounds),
             train_loss=mean_loss(replies),
-            accuracy=scores.accuracy if scores else None,
-            loss=scores.loss if scores else None,
-            per_class=scores.per_class if scores else None,
+            scores=scores,
             validation_loss=validation_loss,
-            samples={
-                "forward": view.meter.forward + total(received, "forward"),
-                "backward": view.meter.backward + total(received, "backward"),
-            },
-            steps=view.meter.steps + total(received, "steps"),
-            bytes=traffic(broadcasts, received, server.shares),
-            coreset=coreset,
-            time=times.with_clients(received),
+            examples=int(replies.examples.sum()),
+            selected=sum(client in announced["select"] for client in replies),
+            samples=Samples(
+                meter.forward + total(received, "forward"),
+                meter.backward + total(received, "backward"),
+            ),
+            steps=meter.steps + total(received, "steps"),
+            traffic=Traffic(bytes_down(broadcasts), received.bytes()) if sent else Traffic({}, {}),
+            time=watch.times(received),
         )
-        return Played(after, record, tuple(replies), selected)
 
     def over(self, state: State) -> bool:
         """Whether the last round is played, or patience has run out."""
-        patience, best = self.method.server.patience, state.parts.get(BEST)
-        waited = (
-            patience is not None
-            and best is not None
-            and state.round - 1 - int(best["round"]) >= patience
-        )
-        return waited or state.round >= self.setting.rounds
+        patience, best = self.clean.patience, state.parts.get(BEST)
+        if patience is None or best is None:
+            return state.round >= self.setting.rounds
+        waited = state.round - 1 - int(best["round"])
+        return waited >= patience or state.round >= self.setting.rounds
 
     def final(self, state: State) -> Tree:
         """The model that a finished run leaves."""
         best = state.parts.get(BEST, {})
-        kept = {
-            name.removeprefix("model."): tensor
-            for name, tensor in best.items()
-            if name.startswith("model.")
-        }
-        return kept or state.model
+        names = [name for name in best if name.startswith("model.")]
+        return {name.removeprefix("model."): best[name] for name in names} or state.model
 
-    def _ended(self, after: State, model: Tree) -> State:
-        """With another final model than that of any round."""
-        best = {
-            name: tensor
-            for name, tensor in after.parts.get(BEST, {}).items()
-            if not name.startswith("model.")
-        }
-        return replace(
-            after, model=model, parts={**after.parts, BEST: best} if best else after.parts
-        )
-
-    def _accept(self, view: ServerView, answers: Answers) -> tuple[Replies, dict[int, str]]:
-        if isinstance(answers, Stacked):
-            bad = {
-                client: self._wrong(view.model, answers[client]) or ""
-                for client in self._suspicious(answers)
-            }
-            replies: Replies = (
-                answers.only(~np.isin(answers.clients, list(bad))) if bad else answers
-            )
-            left_out = dict(
-                sorted(
-                    {
-                        **bad,
-                        **{client: failure.reason for client, failure in answers.failures.items()},
-                    }.items()
-                )
-            )
-        else:
-            valid: dict[int, Update] = {}
-            left_out = {}
-            for client, answer in answers.items():
-                wrong = (
-                    answer.reason
-                    if isinstance(answer, Failure)
-                    else self._wrong(view.model, answer)
-                )
-                if wrong is None and isinstance(answer, Update):
-                    valid[client] = answer
-                else:
-                    left_out[client] = wrong or ""
-            replies = Replies(valid)
+    def _accept(self, view: ServerView, received: Replies) -> tuple[Replies, dict[int, str]]:
+        replies, left_out = received.checked(lambda update: self._problem(view.model, update))
         if left_out and not len(replies):
             client, reason = next(iter(left_out.items()))
             raise RunError(
                 f"round {view.round}: no client gave a valid update ({self.called(client)}: "
                 f"{reason})"
             )
+        for client, reason in left_out.items():
+            log.warning("round %d: %s is left out: %s", view.round, self.called(client), reason)
         return replies, left_out
 
-    def _suspicious(self, answers: Stacked) -> list[int]:
-        """Clients with NaN or infinite values in what they sent."""
-        finite = np.ones(len(answers), dtype=bool)
-        for tree in (answers.delta, *answers.payload.values()):
-            for tensor in tree.values():
-                finite &= torch.isfinite(
-                    tensor.reshape(len(answers), -1).sum(dim=1, dtype=torch.float64)
-                ).numpy()
-        return [int(client) for client in answers.clients[~finite]]
-
-    def _wrong(self, model: Tree, update: Update) -> str | None:
+    def _problem(self, model: Tree, update: Update) -> str | None:
         """Why an update cannot be used, or None."""
         names = self.setting.network.sent
         if set(update.delta) != set(names):
@@ -274,16 +230,12 @@ class Rounds:
         return parts, model
 
     def _check(self, view: ServerView, model: Tree) -> None:
-        broken = [
-            name
-            for name in self.setting.network.sent
-            if not bool(torch.isfinite(model[name]).all())
-        ]
-        if broken:
-            raise RunError(
-                f"round {view.round}: the model has NaN or infinite values in {broken[0]}; lower "
-                "train.lr or server.rate"
-            )
+        for name in self.setting.network.sent:
+            if not bool(torch.isfinite(model[name]).all()):
+                raise RunError(
+                    f"round {view.round}: the model has NaN or infinite values in {name}; lower "
+                    "train.lr or server.rate"
+                )
 
     def _judge(self, after: State) -> tuple[State, float | None]:
         """The loss on what the server holds out, and the best round so far."""
@@ -296,34 +248,41 @@ class Rounds:
                 "loss": torch.tensor(loss, dtype=torch.float64),
                 "round": torch.tensor(after.round - 1),
             }
-            if self.method.server.keep == "best":
+            if self.clean.keep == "best":
                 best |= {f"model.{name}": tensor for name, tensor in after.model.items()}
             after = replace(after, parts={**after.parts, BEST: best})
         return after, loss
 
     def _evaluate(self, after: State, view: ServerView, replies: Replies) -> Scores | None:
-        is_best = int(after.parts[BEST]["round"]) == view.round if BEST in after.parts else False
-        wanted = is_best and self.method.server.keep == "best"
+        is_best = BEST in after.parts and int(after.parts[BEST]["round"]) == view.round
+        wanted = is_best and self.clean.keep == "best"
         if not (wanted or self.over(after) or after.round % self.evaluate_every == 0):
             return None
         models = self.method.server.judged(view, after.model, replies)
         return mean_scores([evaluate(self.setting.network, model, self.test) for model in models])
 
 
-def _broadcasts(view: ServerView, told: Mapping[str, Mapping[int, Tree]]) -> dict[int, Broadcast]:
-    """Each client's message; clients that are told the same share one."""
+def _ended(after: State, model: Tree) -> State:
+    """With another final model than that of any round."""
+    best = after.parts.get(BEST, {})
+    best = {name: tensor for name, tensor in best.items() if not name.startswith("model.")}
+    return replace(after, model=model, parts={**after.parts, BEST: best} if best else after.parts)
+
+
+def _broadcasts(
+    view: ServerView, announced: Mapping[str, Mapping[int, Tree]]
+) -> dict[int, Broadcast]:
+    """Each client's message; clients that get the same share one."""
     if all(
         not per or (len(per) == len(view.clients) and len(set(map(id, per.values()))) == 1)
-        for per in told.values()
+        for per in announced.values()
     ):
-        common = {name: next(iter(per.values())) for name, per in told.items() if per}
+        common = {name: next(iter(per.values())) for name, per in announced.items() if per}
         return dict.fromkeys(view.clients, Broadcast(view.round, view.model, common))
     alike: dict[tuple[int, ...], Broadcast] = {}
     found = {}
     for client in view.clients:
-        mine = {name: per[client] for name, per in told.items() if client in per}
+        mine = {name: per[client] for name, per in announced.items() if client in per}
         same = tuple(map(id, mine.values()))
-        if same not in alike:
-            alike[same] = Broadcast(view.round, view.model, mine)
-        found[client] = alike[same]
+        found[client] = alike.setdefault(same, Broadcast(view.round, view.model, mine))
     return found

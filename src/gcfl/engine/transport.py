@@ -11,30 +11,21 @@ from typing import Protocol
 
 import torch
 
-from gcfl.base.data_types import Broadcast, Coreset, Failure, Groups, Update
+from gcfl.base.data_types import Broadcast, Groups
 from gcfl.base.errors import one_line
 from gcfl.engine.client import ClientSide, Reply
-from gcfl.methods.replies import Stacked
-
-Answers = dict[int, Update | Failure] | Stacked
+from gcfl.methods import Replies
 
 
 class Transport(Protocol):
     """What the round loop needs."""
 
-    def exchange(self, broadcasts: Mapping[int, Broadcast]) -> Answers:
-        """Send each client its broadcast; the answers, sorted by client. A client that fails gives
-        a `Failure`.
-        """
+    def exchange(self, broadcasts: Mapping[int, Broadcast]) -> Replies:
+        """Send each client its broadcast; the answers, sorted by client, and who failed."""
 
     def commit(self, clients: Iterable[int]) -> None:
         """The server accepted these clients' answers: what they remember from this round now
         counts.
-        """
-
-    def coreset(self, client: int) -> Coreset | None:
-        """A simulated client's current coreset, for observers; None where there is none or it
-        cannot be seen.
         """
 
     def changed(self) -> dict[int, Groups]:
@@ -61,19 +52,25 @@ class ClientMemory:
     def of(self, client: int) -> Groups:
         return self._states.get(client, {})
 
-    def propose(self, client: int, reply: Reply) -> None:
-        self._pending[client] = {name: tree for name, tree in reply.remembers.items() if tree}
+    def propose(self, client: int, memory: Groups) -> None:
+        """What a client would remember, once the server has accepted its answer."""
+        self._pending[client] = {name: tree for name, tree in memory.items() if tree}
+
+    def collected(self, replies: Mapping[int, Reply], failures: Mapping[int, str]) -> Replies:
+        """Single replies as the round sees them; what they would remember is proposed."""
+        for client, reply in replies.items():
+            self.propose(client, reply.memory)
+        updates = {client: reply.update for client, reply in replies.items()}
+        observed = {client: one.observed for client, one in replies.items() if one.observed}
+        return Replies(updates, failures, observed)
 
     def commit(self, clients: Iterable[int]) -> None:
         for client in clients:
-            if (state := self._pending[client]) and not _same(self._states.get(client, {}), state):
+            state = self._pending[client]
+            if state and not _same(self._states.get(client, {}), state):
                 self._states[client] = state
                 self._changed.add(client)
         self._pending = {}
-
-    def coreset(self, client: int) -> Coreset | None:
-        kept = self.of(client).get("select")
-        return None if not kept else Coreset(kept["indices"].numpy(), kept["weights"].numpy())
 
     def changed(self) -> dict[int, Groups]:
         changed = {client: self._states[client] for client in sorted(self._changed)}
@@ -85,6 +82,9 @@ class ClientMemory:
 
     def restore(self, states: Mapping[int, Groups]) -> None:
         self._states = dict(states)
+
+    def close(self) -> None:
+        pass
 
 
 def _same(before: Groups, after: Groups) -> bool:
@@ -106,17 +106,12 @@ class InProcess(ClientMemory):
         super().__init__()
         self._side = side
 
-    def exchange(self, broadcasts: Mapping[int, Broadcast]) -> Answers:
-        answers: dict[int, Update | Failure] = {}
+    def exchange(self, broadcasts: Mapping[int, Broadcast]) -> Replies:
+        replies: dict[int, Reply] = {}
+        failures: dict[int, str] = {}
         for client in sorted(broadcasts):
             try:
-                reply = self._side.work(client, broadcasts[client], self.of(client))
+                replies[client] = self._side.work(client, broadcasts[client], self.of(client))
             except Exception as error:  # a client that fails must not take the round with it
-                answers[client] = Failure(one_line(error))
-                continue
-            self.propose(client, reply)
-            answers[client] = reply.update
-        return answers
-
-    def close(self) -> None:
-        pass
+                failures[client] = one_line(error)
+        return self.collected(replies, failures)

@@ -10,23 +10,22 @@ a client's arithmetic is less than the cost of calling for it.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property, partial
 
 import numpy as np
 import torch
 
 from gcfl.base import rng
-from gcfl.base.data_types import Broadcast, Coreset, Failure, Groups, IntArray, Tree
+from gcfl.base.data_types import Broadcast, FloatArray, Groups, IntArray, Observed, Tree
 from gcfl.base.errors import ModelError, one_line
+from gcfl.coreset import Pool, unweighted
 from gcfl.engine.client import ClientSide
-from gcfl.engine.together import Later, Together, View
+from gcfl.engine.cost import Laps, Moment
 from gcfl.engine.transport import ClientMemory
-from gcfl.methods import Setting
-from gcfl.methods.batched import Stack, train_stack
-from gcfl.methods.parts import Meter
-from gcfl.methods.replies import Stacked
+from gcfl.methods import ClientView, Replies, Selection, Setting, Stacked
+from gcfl.methods.batched import Job, Stack, train_stack
 from gcfl.methods.training import learning_rate
 
 _STACK_NUMBERS = 1 << 25  # so many numbers of inputs and weights in one stack, about 128 MB
@@ -70,20 +69,42 @@ def check(setting: Setting, x: torch.Tensor) -> None:
     if mixes or any(not torch.equal(tensor, before[name]) for name, tensor in tree.items()):
         raise ModelError(
             "engine.vectorised cannot train this model: what it makes of a sample depends on the "
-            "rest of the batch, on chance "
-            "or on what it saw before (BatchNorm, Dropout, counters); run it without"
+            "rest of the batch, on chance or on what it saw before (BatchNorm, Dropout, counters); "
+            "run it without"
         )
 
 
 @dataclass(frozen=True)
-class _Chosen:
-    """One client's part in the round: what it trains on, what it tells and remembers of that, and
-    what choosing cost.
+class _SharedPass:
+    """What the model makes of the samples of all clients that choose now, in one forward pass when
+    the first of them asks.
     """
 
-    coreset: Coreset
-    tells: Tree
-    remembers: Tree
+    side: ClientSide
+    due: list[int]
+    model: Tree
+
+    @cached_property
+    def _pools(self) -> dict[int, Pool]:
+        data, network = self.side.data, self.side.setting.network
+        rows = torch.from_numpy(np.concatenate([data.partition[client] for client in self.due]))
+        outputs = network.outputs(self.model, data.x.index_select(0, rows))
+        probabilities = torch.softmax(outputs.logits, dim=1)
+        columns = (outputs.features.cpu(), probabilities.cpu(), data.y.index_select(0, rows))
+        sizes = data.partition.sizes[self.due].tolist()
+        parts = zip(*(torch.split(column, sizes) for column in columns), strict=True)
+        pools = (Pool(h, p, y, network.bias) for h, p, y in parts)
+        return dict(zip(self.due, pools, strict=True))
+
+    def pool(self, client: int) -> Pool:
+        return self._pools[client]
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """One client's selection, and how many samples went forward for it."""
+
+    selection: Selection
     forward: int
 
 
@@ -95,105 +116,91 @@ class Vectorised(ClientMemory):
         check(side.setting, side.data.x)
         self._side = side
 
-    def exchange(self, broadcasts: Mapping[int, Broadcast]) -> Stacked:
-        clients = sorted(broadcasts)
-        first = broadcasts[clients[0]]
+    def exchange(self, broadcasts: Mapping[int, Broadcast]) -> Replies:
+        first = next(iter(broadcasts.values()))
         device = self._side.setting.network.device
         model = {name: tensor.to(device) for name, tensor in first.model.items()}
-        clock = _Clock()
-        chosen, failures = self._select(clients, broadcasts, model)
-        select_cost = clock.lap(len(clients))
-        trained = [
-            self._train(stack, chosen, broadcasts, model, first.round)
-            for stack in self._stacks(chosen, broadcasts)
-        ]
-        train_cost = clock.lap(len(clients))
-        return self._answer(chosen, failures, trained, model, select_cost, train_cost)
+        laps = Laps()
+        chosen, failures = self._select(sorted(broadcasts), broadcasts, model)
+        selecting = laps.lap()
+        stacks = self._stacks(chosen, broadcasts)
+        trained = [self._train(stack, chosen, broadcasts, model) for stack in stacks]
+        training = laps.lap()
+        for stack in trained:
+            self._propose(stack, chosen)
+        if not trained:
+            return Replies({}, failures)
+        return self._answer(chosen, failures, trained, model, selecting, training, len(broadcasts))
 
     def _select(
         self, clients: list[int], broadcasts: Mapping[int, Broadcast], model: Tree
-    ) -> tuple[dict[int, _Chosen], dict[int, Failure]]:
-        """Every client's choice."""
-        method, data = self._side.method, self._side.data
-        sizes = data.partition.sizes
-        if method.select.whole:
-            own = sizes[clients].tolist()
+    ) -> tuple[dict[int, _Chosen], dict[int, str]]:
+        """Every client's choice, and why a client has none."""
+        side = self._side
+        rule, sizes = side.method.select, side.data.partition.sizes
+        wholes = sizes if side.data.whole is None else side.data.whole
+        if rule.whole:
             alike = {
-                size: _Chosen(Coreset(np.arange(size), np.ones(size)), {}, {}, 0)
-                for size in set(own)
+                size: _Chosen(Selection(unweighted(np.arange(size)), {}, {}), 0)
+                for size in set(sizes[clients].tolist())
             }
-            return {client: alike[size] for client, size in zip(clients, own, strict=True)}, {}
+            return {client: alike[int(sizes[client])] for client in clients}, {}
         due = [client for client in clients if "select" in broadcasts[client].payload]
-        together, asked = Together(self._side, due, model), set(due)
+        asked, shared = set(due), _SharedPass(side, due, model)
         chosen: dict[int, _Chosen] = {}
-        failures: dict[int, Failure] = {}
+        failures: dict[int, str] = {}
         for client in clients:
-            broadcast = broadcasts[client]
-            if client not in asked:
-                kept = method.select.kept(self.of(client).get("select", {}), int(sizes[client]))
-                if kept is not None:
-                    chosen[client] = _Chosen(kept.coreset, kept.tells, kept.remembers, 0)
-                    continue
-            # One pass serves all that start from the same model.
-            start = method.local.start(model, self.of(client).get("local", {}))
-            shared = together if client in asked and start is model else None
-            view = View(
-                self._side.setting,
-                broadcast.round,
+            memory = self.of(client)
+            start = side.method.local.start(model, memory.get("local", {}))
+            view = ClientView(
+                side.setting,
+                broadcasts[client].round,
                 client,
                 start,
-                Later(data, client),
-                Meter(),
-                shared,
+                int(sizes[client]),
+                int(wholes[client]),
+                partial(side.data.shard, client),
+                # One pass serves all that start from the same model.
+                look=partial(shared.pool, client) if client in asked and start is model else None,
             )
+            received = broadcasts[client].payload.get("select")
             try:
-                selection = method.select.select(
-                    view, broadcast.payload.get("select"), self.of(client).get("select", {})
-                )
+                selection = rule.select(view, received, memory.get("select", {}))
             except Exception as error:  # a client that fails must not take the round with it
-                failures[client] = Failure(one_line(error))
+                failures[client] = one_line(error)
                 continue
-            chosen[client] = _Chosen(
-                selection.coreset, selection.tells, selection.remembers, view.meter.forward
-            )
+            chosen[client] = _Chosen(selection, view.meter.forward)
         return chosen, failures
 
     def _stacks(
         self, chosen: Mapping[int, _Chosen], broadcasts: Mapping[int, Broadcast]
     ) -> list[list[int]]:
-        """Clients of similar sizes together, those with a memory of the local rule apart from those
-        without.
+        """Clients of similar sizes together. Those that remember something of the local rule, or
+        are sent something, cannot be stacked with those that do not.
         """
         weights = sum(tensor.numel() for tensor in self._side.setting.network.tree().values())
         sample, options = self._side.data.x[0].numel(), self._side.setting.train
-        if not chosen:
-            return []
-        # Clients that remember something of the local rule, or are told something, cannot be
-        # stacked with those that do not.
-        known = np.array(
-            [
-                2 * bool(self.of(c).get("local")) + bool(broadcasts[c].payload.get("local"))
-                for c in chosen
-            ]
-        )
-        sizes = np.array([len(one.coreset.indices) for one in chosen.values()])
-        clients = np.array(list(chosen))
+        alike: dict[tuple[bool, bool], list[int]] = {}
+        for client in chosen:
+            remembers = bool(self.of(client).get("local"))
+            is_sent = bool(broadcasts[client].payload.get("local"))
+            alike.setdefault((remembers, is_sent), []).append(client)
         stacks: list[list[int]] = []
-        for group in (np.flatnonzero(known == kind) for kind in range(4)):
-            rest = group[np.argsort(-sizes[group], kind="stable")]
-            while len(rest):
-                longest = int(sizes[rest[0]])
-                table = (
-                    4
-                    * (options.steps or options.epochs * -(-longest // options.batch))
-                    * min(options.batch, longest)
-                )
+        for key in sorted(alike):
+            group = np.array(alike[key])
+            sizes = np.array([len(chosen[client].selection.coreset) for client in group.tolist()])
+            order = np.argsort(-sizes, kind="stable")
+            group, sizes = group[order], sizes[order]
+            while len(group):
+                longest = int(sizes[0])
+                steps = options.steps or options.epochs * -(-longest // options.batch)
+                table = 4 * steps * min(options.batch, longest)
                 count = max(1, _STACK_NUMBERS // (longest * sample + 4 * weights + table))
-                # A stack is as long as its longest client: a new one where padding would be half of
-                # it.
-                count = min(count, int((2 * sizes[rest] >= longest).sum()))
-                stacks.append(clients[rest[:count]].tolist())
-                rest = rest[count:]
+                # A stack is as long as its longest client: a new one where padding would be half
+                # of it.
+                count = min(count, int((2 * sizes >= longest).sum()))
+                stacks.append(group[:count].tolist())
+                group, sizes = group[count:], sizes[count:]
         return stacks
 
     def _train(
@@ -202,130 +209,98 @@ class Vectorised(ClientMemory):
         chosen: Mapping[int, _Chosen],
         broadcasts: Mapping[int, Broadcast],
         model: Tree,
-        round: int,
     ) -> Stack:
-        side = self._side
-        setting, select, partition = side.setting, side.method.select, side.data.partition
-        own = [chosen[client].coreset for client in stack]
-        sizes = np.array([len(coreset.indices) for coreset in own])
-        inside = np.concatenate([coreset.indices for coreset in own])
-        chosen_rows = torch.from_numpy(
-            partition.order[np.repeat(partition.offsets[stack], sizes) + inside]
+        setting, method, data = self._side.setting, self._side.method, self._side.data
+        coresets = [chosen[client].selection.coreset for client in stack]
+        sizes = np.array([len(coreset) for coreset in coresets])
+        inside = np.concatenate([coreset.indices for coreset in coresets])
+        offsets = np.repeat(data.partition.offsets[stack], sizes)
+        rows = torch.from_numpy(data.partition.order[offsets + inside])
+        round = broadcasts[stack[0]].round
+        received, apart = _shared([broadcasts[one].payload.get("local", {}) for one in stack])
+        job = Job(
+            round=round,
+            clients=np.array(stack),
+            x=setting.network.prepare(data.x.index_select(0, rows)),
+            y=data.y.index_select(0, rows).to(setting.network.device),
+            sizes=sizes,
+            weights=[one.weights for one in coresets] if method.select.weighted else None,
+            model=model,
+            received=received,
+            apart=apart,
+            memory=_stacked([self.of(client).get("local", {}) for client in stack]),
+            lr=learning_rate(setting.train, round, setting.rounds),
         )
-        return train_stack(
-            setting,
-            side.method.local,
-            round,
-            np.array(stack),
-            setting.network.prepare(side.data.x.index_select(0, chosen_rows)),
-            side.data.y.index_select(0, chosen_rows).to(setting.network.device),
-            sizes,
-            [coreset.weights for coreset in own] if select.weighted else None,
-            model,
-            _shared([broadcasts[client].payload.get("local", {}) for client in stack]),
-            _stacked([self.of(client).get("local", {}) for client in stack]),
-            learning_rate(setting.train, round, setting.rounds),
-        )
+        return train_stack(setting, method.local, job)
+
+    def _propose(self, stack: Stack, chosen: Mapping[int, _Chosen]) -> None:
+        for place, client in enumerate(stack.clients.tolist()):
+            local = {name: tensor[place] for name, tensor in stack.memory.items()}
+            self.propose(client, {"select": chosen[client].selection.memory, "local": local})
 
     def _answer(
         self,
         chosen: Mapping[int, _Chosen],
-        failures: dict[int, Failure],
+        failures: dict[int, str],
         trained: list[Stack],
         model: Tree,
-        select_cost: tuple[float, float],
-        train_cost: tuple[float, float],
+        selecting: Moment,
+        training: Moment,
+        asked: int,
     ) -> Stacked:
-        """The stacks put together, sorted by client."""
-        clients: IntArray = (
-            np.concatenate([stack.clients for stack in trained])
-            if trained
-            else np.empty(0, dtype=np.int64)
-        )
+        """The stacks put together, sorted by client; seconds are shared evenly by all asked."""
+        clients: IntArray = np.concatenate([stack.clients for stack in trained])
         order = np.argsort(clients)
-        places = torch.from_numpy(order)
+        places, clients = torch.from_numpy(order), clients[order]
+        listed = clients.tolist()
 
         def column(values: list[torch.Tensor]) -> torch.Tensor:
             return (values[0] if len(values) == 1 else torch.cat(values))[places].cpu()
 
-        sent = self._side.setting.network.sent if trained else ()
+        def numbers(values: list[FloatArray]) -> FloatArray:
+            return np.concatenate(values)[order]
+
+        sent = self._side.setting.network.sent
         delta = {
             name: column([stack.local[name] - model[name] for stack in trained]) for name in sent
         }
-        tells = {
-            name: column([stack.tells[name] for stack in trained])
-            for name in (trained[0].tells if trained else ())
-        }
-        clients = clients[order]
-        self._remember(trained, chosen)
-        select = _stacked([chosen[client].tells for client in clients.tolist()])
-        steps = (
-            np.concatenate([stack.steps for stack in trained])[order] if trained else np.empty(0)
-        )
-        forward = (
-            np.concatenate([stack.forward for stack in trained])[order] if trained else np.empty(0)
-        )
-        seen = np.concatenate([stack.seen for stack in trained])[order] if trained else np.empty(0)
-        even = np.ones(len(clients))
+        local = {name: column([one.sends[name] for one in trained]) for name in trained[0].sends}
+        select = _stacked([chosen[client].selection.sends for client in listed])
+        payload: Groups = {"select": select, "local": local}
+        looked = np.array([chosen[client].forward for client in listed], dtype=np.float64)
+        seconds = {"select": selecting, "train": training}
         metrics = {
-            "loss": np.concatenate([stack.loss for stack in trained])[order]
-            if trained
-            else np.empty(0),
-            "forward": forward
-            + np.array([chosen[client].forward for client in clients.tolist()], dtype=np.float64),
-            "backward": seen,
-            "steps": steps,
-            "select_cpu": even * select_cost[0],
-            "select_wall": even * select_cost[1],
-            "train_cpu": even * train_cost[0],
-            "train_wall": even * train_cost[1],
+            "loss": numbers([stack.loss for stack in trained]),
+            "forward": numbers([stack.forward for stack in trained]) + looked,
+            "backward": numbers([stack.seen for stack in trained]),
+            "steps": numbers([stack.steps for stack in trained]),
+            **{
+                f"{kind}_{clock}": np.full(len(listed), spent / asked)
+                for kind, moment in seconds.items()
+                for clock, spent in zip(("cpu", "wall"), moment, strict=True)
+            },
         }
-        payload: Groups = {
-            name: tree for name, tree in (("select", select), ("local", tells)) if tree
-        }
-        examples = (
-            np.concatenate([stack.examples for stack in trained])[order]
-            if trained
-            else np.empty(0, dtype=np.int64)
+        observed = {}
+        if not self._side.method.select.whole:
+            found = {client: chosen[client].selection for client in listed}
+            observed = {who: Observed(one.coreset, one.fresh) for who, one in found.items()}
+        return Stacked(
+            clients,
+            delta,
+            {name: tree for name, tree in payload.items() if tree},
+            np.concatenate([stack.examples for stack in trained])[order],
+            metrics,
+            failures,
+            observed,
         )
-        return Stacked(clients, delta, payload, examples, metrics, failures)
-
-    def _remember(self, trained: list[Stack], chosen: Mapping[int, _Chosen]) -> None:
-        """What each client would keep, once the server has accepted its answer."""
-        for stack in trained:
-            if not stack.remembers and self._side.method.select.whole:
-                self._pending.update({client: {} for client in stack.clients.tolist()})
-                continue
-            for place, client in enumerate(stack.clients.tolist()):
-                local = {name: tensor[place] for name, tensor in stack.remembers.items()}
-                groups = {"select": chosen[client].remembers, "local": local}
-                self._pending[client] = {name: tree for name, tree in groups.items() if tree}
-
-    def close(self) -> None:
-        pass
-
-
-class _Clock:
-    """CPU-seconds and wall-clock seconds of this thread, shared evenly by the clients."""
-
-    def __init__(self) -> None:
-        self._last = (time.thread_time(), time.perf_counter())
-
-    def lap(self, clients: int) -> tuple[float, float]:
-        now = (time.thread_time(), time.perf_counter())
-        spent = (now[0] - self._last[0]) / clients, (now[1] - self._last[1]) / clients
-        self._last = now
-        return spent
 
 
 def _shared(trees: list[Tree]) -> tuple[Tree, bool]:
-    """What all were told, and whether each was told something of its own."""
+    """What all were sent, and whether each was sent something of its own."""
     if all(tree is trees[0] or not (tree or trees[0]) for tree in trees):
         return trees[0], False
     return _stacked(trees), True
 
 
 def _stacked(trees: list[Tree]) -> Tree:
-    return {
-        name: torch.stack([tree[name] for tree in trees]) for name in (trees[0] if trees else ())
-    }
+    return {name: torch.stack([tree[name] for tree in trees]) for name in trees[0]}

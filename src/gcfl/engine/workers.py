@@ -23,10 +23,11 @@ import torch.multiprocessing
 from threadpoolctl import threadpool_limits
 
 from gcfl.base.codec import decode, encode
-from gcfl.base.data_types import Broadcast, Failure, Groups, Tree, Update
+from gcfl.base.data_types import Broadcast, Coreset, Groups, Observed, Tree, Update
 from gcfl.base.errors import RunError, one_line
 from gcfl.engine.client import ClientSide, Reply
-from gcfl.engine.transport import Answers, ClientMemory
+from gcfl.engine.transport import ClientMemory
+from gcfl.methods import Replies
 
 _PARENT_CHECK_SECONDS = 1.0
 
@@ -65,14 +66,15 @@ class Workers(ClientMemory):
                 "importable module or use workers = 1"
             ) from error
 
-    def exchange(self, broadcasts: Mapping[int, Broadcast]) -> Answers:
+    def exchange(self, broadcasts: Mapping[int, Broadcast]) -> Replies:
         for name, tensor in next(iter(broadcasts.values())).model.items():
             self._model[name].copy_(tensor)
         # The largest clients first, so that no worker starts a long one at the end.
         waiting = sorted(broadcasts, key=lambda client: (self._sizes[client], client))
         idle = list(range(len(self._processes)))
         busy: dict[int, int] = {}
-        answers: dict[int, Update | Failure] = {}
+        replies: dict[int, Reply] = {}
+        failures: dict[int, str] = {}
         while waiting or busy:
             while waiting and idle:
                 worker, client = idle.pop(), waiting.pop()
@@ -81,9 +83,13 @@ class Workers(ClientMemory):
             for ready in wait([self._connections[worker] for worker in busy]):
                 worker = self._connections.index(ready)  # type: ignore[arg-type]
                 client = busy.pop(worker)
-                answers[client] = self._receive(worker, client)
+                reply = self._receive(worker, client)
+                if isinstance(reply, Reply):
+                    replies[client] = reply
+                else:
+                    failures[client] = reply
                 idle.append(worker)
-        return dict(sorted(answers.items()))
+        return self.collected(replies, failures)
 
     def _send(self, worker: int, client: int, broadcast: Broadcast) -> None:
         groups: Groups = {f"payload.{name}": tree for name, tree in broadcast.payload.items()}
@@ -95,26 +101,22 @@ class Workers(ClientMemory):
         except OSError:
             raise self._died(worker, client) from None
 
-    def _receive(self, worker: int, client: int) -> Update | Failure:
+    def _receive(self, worker: int, client: int) -> Reply | str:
+        """The client's reply, or why there is none."""
         try:
             groups, meta = decode(self._connections[worker].recv_bytes())
         except (EOFError, OSError):
             raise self._died(worker, client) from None
         if "failure" in meta:
-            return Failure(meta["failure"])
-        update = Update(
-            groups["delta"], _under(groups, "payload."), meta["examples"], meta["metrics"]
-        )
-        self.propose(client, Reply(update, _under(groups, "state.")))
-        return update
+            return str(meta["failure"])
+        return _unpacked(groups, meta)
 
     def _died(self, worker: int, client: int) -> RunError:
         self._processes[worker].join(timeout=5)
         code = self._processes[worker].exitcode
         return RunError(
             f"the worker process that trained client {client} died (exit code {code}): out of "
-            "memory, or a model class "
-            "that it cannot import"
+            "memory, or a model class that it cannot import"
         )
 
     def close(self) -> None:
@@ -151,13 +153,36 @@ def _serve(connection: Connection, side: ClientSide, model: Tree, parent: int) -
         except Exception as error:  # a client that fails must not take the round with it
             blob = encode({}, {"failure": one_line(error)})
         else:
-            parts: Groups = {"delta": reply.update.delta}
-            parts |= {f"payload.{name}": tree for name, tree in reply.update.payload.items()}
-            parts |= {f"state.{name}": tree for name, tree in reply.remembers.items()}
-            blob = encode(
-                parts, {"examples": reply.update.examples, "metrics": dict(reply.update.metrics)}
-            )
+            blob = _packed(reply)
         try:
             connection.send_bytes(blob)
         except OSError:
             return
+
+
+def _packed(reply: Reply) -> bytes:
+    """A reply on its way to the parent process, with what the observer may see."""
+    update = reply.update
+    groups: Groups = {"delta": update.delta}
+    groups |= {f"payload.{name}": tree for name, tree in update.payload.items()}
+    groups |= {f"state.{name}": tree for name, tree in reply.memory.items()}
+    meta = {"examples": update.examples, "metrics": dict(update.metrics)}
+    if reply.observed is not None:
+        coreset = reply.observed.coreset
+        groups["observed"] = {
+            "indices": torch.from_numpy(coreset.indices),
+            "weights": torch.from_numpy(coreset.weights),
+        }
+        meta["fresh"] = reply.observed.fresh
+    return encode(groups, meta)
+
+
+def _unpacked(groups: Groups, meta: dict[str, Any]) -> Reply:
+    """The inverse of `_packed`."""
+    payload, memory = _under(groups, "payload."), _under(groups, "state.")
+    update = Update(groups["delta"], payload, meta["examples"], meta["metrics"])
+    seen = groups.get("observed")
+    if seen is None:
+        return Reply(update, memory)
+    coreset = Coreset(seen["indices"].numpy(), seen["weights"].numpy())
+    return Reply(update, memory, Observed(coreset, meta["fresh"]))

@@ -11,6 +11,7 @@ from pathlib import Path
 from flwr.app import Context
 
 from gcfl import experiment as config
+from gcfl.base.settings import assign
 from gcfl.engine.prepare import Given, Prepared, prepare
 from gcfl.experiment import Experiment
 from gcfl.flower.client import Site
@@ -26,10 +27,10 @@ def read_experiment(folder: Path, context: Context) -> Experiment:
     """The app's experiment; `rounds` and `seed` of the run config win over it, unless they say
     nothing (0 and -1).
     """
-    settings = config.read_toml(folder / EXPERIMENT)
+    settings = config.read_settings(folder / EXPERIMENT)
     for name, nothing in (("rounds", 0), ("seed", -1)):
         if context.run_config.get(name, nothing) != nothing:
-            config.assign(settings, name, context.run_config[name])
+            assign(settings, name, context.run_config[name])
     return config.build(settings)[0]
 
 

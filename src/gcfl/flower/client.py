@@ -50,7 +50,7 @@ def client_app(site_of: Callable[[Context], Site]) -> ClientApp:
             remembered = recall(site.store, accepted, site.digest)
             reply = answer(site.setting, site.method, client, site.shard, broadcast, remembered)
         # A part that says nothing of what it remembers remembers what it did.
-        after = {name: tree or remembered.get(name, {}) for name, tree in reply.remembers.items()}
+        after = {name: tree or remembered.get(name, {}) for name, tree in reply.memory.items()}
         propose(site.store, broadcast.round, after, site.digest)
         return Message(from_update(reply.update, client), reply_to=message)
 

@@ -15,29 +15,32 @@ selection, and nothing else.
 from __future__ import annotations
 
 import copy
-from functools import partial
+import json
 from typing import Any, TypeVar, overload
 
 import numpy as np
 import torch
-from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from gcfl.base import rng
 from gcfl.base.codec import decode, encode
+from gcfl.base.data_types import Tree
 from gcfl.base.errors import ConfigError
-from gcfl.base.options import within
-from gcfl.coreset import Coreset, Pool, Pursuit, match_label_wise, points
+from gcfl.base.settings import checked
+from gcfl.coreset import SELECTORS, Pool
 from gcfl.flower.samples import Chosen, Read, batches, check_labels, dataset_of, narrowed
-from gcfl.flower.store import NEVER, Store, store_of
+from gcfl.flower.store import Store, store_of
+from gcfl.methods import Occasion, Periodic, periodic
 from gcfl.models.network import Network
 
 FACTS = "gcfl"  # ConfigRecord; down: the round and the settings, up: the round of the selection
 # ArrayRecord; down, when a selection is due: the gradient of the clean set (C, d + 1)
 TARGET = "gcfl.target"
-SELECTED = "selected"
+SELECT = "select"  # in the facts, down: select now
+SELECTED = "selected"  # in the facts, up: the round of the last selection
 _T = TypeVar("_T")
 
 
@@ -109,58 +112,51 @@ def coreset(
             "the server's strategy is not wrapped in GCFL(...): there is no gradient to choose a "
             "coreset by"
         )
-    settings: dict[str, Any] = dict(facts)
     dataset, store = dataset_of(data), store_of(context, "gcfl-coreset")
-    n, size = (
-        len(dataset),
-        points(_share(settings["budget"] if budget is None else budget), len(dataset)),
-    )
-    # node ids are drawn anew for every run
+    # Node ids are drawn anew for every run.
     client = context.node_config.get("partition-id", context.node_id)
     client = client if isinstance(client, str) else int(client)
-    draw = partial(rng.stream, settings["seed"])
-    if TARGET in context.state.array_records:
-        target = torch.from_numpy(np.array(context.state.array_records[TARGET]["target"].numpy()))
-        how, absent = (
-            Pursuit(settings["score"], settings["ridge"]),
-            partial(draw, "absent", settings["round"], client),
-        )
-        # what the dataset draws repeats itself
-        with rng.isolated(settings["seed"], "samples", settings["round"], client):
-            pool = _pool(model, data, read, target)
-        chosen, selected = (
-            match_label_wise(pool, target, size, how, settings["split"], absent),
-            settings["round"],
-        )
-        _remember(store, chosen, selected, context.run_id, n)
-    else:
-        chosen, selected = _recall(store, context.run_id, n) or (
-            _at_random(draw("coreset", "initial", client), n, size),
-            NEVER,
-        )
-    facts[SELECTED] = int(selected)
-    return narrowed(data, Chosen(dataset, chosen))
+    rule = _rule(facts, budget)
+    seed, round, n = int(facts["seed"]), int(facts["round"]), len(dataset)  # type: ignore[arg-type]
+    arrays = context.state.array_records.get(TARGET, ArrayRecord())
+    target = {name: torch.from_numpy(np.array(one.numpy())) for name, one in arrays.items()}
+    received = target if facts[SELECT] else None
+
+    def look() -> Pool:
+        # What the dataset draws repeats itself.
+        with rng.isolated(seed, "samples", round, client):
+            return _pool(model, data, read, target.get("target"))
+
+    occasion = Occasion(seed, round, client, n, n, look)
+    chosen = rule.choose(occasion, received, _recall(store, context.run_id, n))
+    if received is not None:
+        meta = {"run": context.run_id, "samples": n}
+        store.write("coreset", encode({"select": chosen.memory}, meta))
+    facts[SELECTED] = int(chosen.sends["round"])
+    return narrowed(data, Chosen(dataset, chosen.coreset))
 
 
-def _share(budget: float) -> float:
-    try:
-        return float(within(0, 1, low_open=True)(budget))
-    except (ValueError, TypeError):
-        raise ConfigError(f"budget must be in (0, 1], got {budget!r}") from None
+def _rule(facts: ConfigRecord, budget: float | None) -> Periodic:
+    """The selector that the server asks for, with its options; with another budget, if one is
+    given.
+    """
+    options = json.loads(str(facts["options"]))
+    if budget is not None:
+        options["budget"] = budget
+    return checked(periodic(SELECTORS[str(facts["selector"])]), options)
 
 
-def _pool(model: nn.Module, data: Any, read: Read | None, target: Tensor) -> Pool:
+def _pool(model: nn.Module, data: Any, read: Read | None, target: Tensor | None) -> Pool:
     """The samples as the model sees them, batch by batch; only features and probabilities
     are held.
     """
     device = next((str(part.device) for part in model.parameters()), "cpu")
+    classes = None if target is None else target.shape[0]
     network: Network | None = None
     features, probabilities, labels = [], [], []
     for x, y in batches(data, read):
         # A copy: the user's model keeps its mode, its hooks and its memory layout.
-        network = network or Network(
-            copy.deepcopy(model), x, target.shape[0], device=device, as_given=True
-        )
+        network = network or Network(copy.deepcopy(model), x, classes, device=device, as_given=True)
         check_labels(y, network.classes, "this client's")
         outputs = network.outputs(network.tree(), x)
         features.append(outputs.features.float().cpu())
@@ -168,7 +164,7 @@ def _pool(model: nn.Module, data: Any, read: Read | None, target: Tensor) -> Poo
         labels.append(y)
     bias = network is not None and network.bias
     width = features[0].shape[1] + bias
-    if width != target.shape[1]:
+    if target is not None and width != target.shape[1]:
         raise ConfigError(
             f"the last layer has {target.shape[1]} numbers per class at the server, {width} at "
             "this client"
@@ -176,25 +172,10 @@ def _pool(model: nn.Module, data: Any, read: Read | None, target: Tensor) -> Poo
     return Pool(torch.cat(features), torch.cat(probabilities), torch.cat(labels), bias)
 
 
-def _at_random(draw: np.random.Generator, n: int, size: int) -> Coreset:
-    return Coreset(np.sort(draw.permutation(n)[:size]), np.ones(size))
-
-
-def _remember(store: Store, chosen: Coreset, round: int, run: int, n: int) -> None:
-    tree = {
-        "indices": torch.from_numpy(chosen.indices),
-        "weights": torch.from_numpy(chosen.weights),
-    }
-    store.write("coreset", encode({"select": tree}, {"round": round, "run": run, "samples": n}))
-
-
-def _recall(store: Store, run: int, n: int) -> tuple[Coreset, int] | None:
-    """The coreset of this run and the round of its selection, unless it is of other samples."""
+def _recall(store: Store, run: int, n: int) -> Tree:
+    """What the node remembers of this run, unless it is of other samples."""
     blob = store.read("coreset")
     if blob is None:
-        return None
+        return {}
     groups, facts = decode(blob, "the coreset in the node's state")
-    if (facts["run"], facts["samples"]) != (run, n):
-        return None
-    tree = groups["select"]
-    return Coreset(tree["indices"].numpy(), tree["weights"].numpy()), int(facts["round"])
+    return groups["select"] if (facts["run"], facts["samples"]) == (run, n) else {}

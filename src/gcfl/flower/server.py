@@ -8,23 +8,20 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from gcfl.base.data_types import RoundRecord
-from gcfl.base.environment import describe
 from gcfl.base.errors import ConfigError, one_line
-from gcfl.base.files import locked
-from gcfl.engine import Observer, drive, one_thread
-from gcfl.engine.prepare import Given, Prepared, prepare
+from gcfl.base.record import RoundRecord
+from gcfl.engine import Given, Lifecycle, Observer, one_thread, prepare
 from gcfl.experiment import Experiment
 from gcfl.flower.app import read_experiment, speak
 from gcfl.flower.nodes import Roll
 from gcfl.flower.site_data import Terms, serve_sites
 from gcfl.flower.transport import OverGrid
 from gcfl.results.folder import RunFolder
-from gcfl.results.measures import keeps, summarise
 
 log = logging.getLogger("gcfl")
 _DEFAULT_WAIT = 300.0
@@ -79,45 +76,34 @@ def serve(
                 )
         folder = RunFolder(out / f"{prepared.experiment.folder_name()}{suffix}")
         folder.path.mkdir(parents=True, exist_ok=True)
-        with locked(folder.path), _written(folder.path / "log.txt"):
-            if not folder.finished:
-                _play(prepared, grid, folder, wait, deadline)
+        clients = prepared.federation.clients
+        count = len(clients) if prepared.method.server.uses_clients else 0
+        roll = Roll(grid, clients.names or tuple(map(str, range(count))))
+
+        def connect() -> OverGrid:
+            nodes = roll.wait(wait) if count else {}
+            return OverGrid(grid, nodes, deadline, lambda: roll.ask(again=True))
+
+        def holdings() -> dict[str, Any]:
+            if len(clients.y):
+                return prepared.holdings
+            return {**prepared.holdings, "sizes": [roll.samples[one] for one in range(count)]}
+
+        rounds = prepared.experiment.rounds
+        with _written(folder.path / "log.txt"):
+            Lifecycle(
+                prepared,
+                folder,
+                connect,
+                # What sites choose stays with them, so nobody can tell how clean it is.
+                observer=Observer(None, clients.source_rows),
+                holdings=holdings,
+                again="run the app again",
+                # Sites remember as of the last accepted round: the server must not fall behind.
+                checkpoint_every=1,
+                on_round=lambda record: log.info("%s", _told(record, rounds)),
+            ).run()
     return folder.path
-
-
-def _play(
-    prepared: Prepared, grid: Grid, folder: RunFolder, wait: float, deadline: float | None
-) -> None:
-    experiment = prepared.experiment
-    clients = prepared.federation.clients
-    count = len(clients) if prepared.method.server.uses_clients else 0
-    roll = Roll(grid, clients.names or tuple(map(str, range(count))))
-    nodes = roll.wait(wait) if count else {}
-    if not folder.config.exists():
-        told = (
-            {"sizes": [roll.samples[client] for client in range(count)]}
-            if not len(clients.y)
-            else {}
-        )
-        folder.create(
-            experiment.to_toml(),
-            describe(experiment.engine.device, 1),
-            {**prepared.holdings, **told},
-        )
-    rounds = prepared.rounds(OverGrid(grid, nodes, deadline, lambda: roll.ask(again=True)))
-    # Which samples sites choose stays with them, so nobody can tell how clean those are.
-    observer = Observer(None, clients.source_rows)
-    keep = keeps(experiment.server.model_dump())
-    drive(
-        rounds,
-        folder,
-        observer,
-        1,  # sites remember as of the last accepted round, so the server must not fall behind that
-        lambda record: log.info("%s", _told(record, experiment.rounds)),
-        lambda state: folder.finish(
-            *prepared.parcel(rounds.final(state)), summarise(folder.records(), keep)
-        ),
-    )
 
 
 @contextmanager

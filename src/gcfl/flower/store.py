@@ -16,8 +16,8 @@ from flwr.app import ConfigRecord, Context
 from gcfl.base.codec import decode, encode
 from gcfl.base.data_types import Groups
 from gcfl.base.files import write_atomic
+from gcfl.methods import NEVER
 
-NEVER = -1
 log = logging.getLogger("gcfl")
 
 

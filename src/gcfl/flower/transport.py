@@ -11,11 +11,10 @@ import torch
 from flwr.app import Message, MessageType
 from flwr.serverapp import Grid
 
-from gcfl.base.data_types import Broadcast, Coreset, Failure, Groups, Update
+from gcfl.base.data_types import Broadcast, Groups, Update
 from gcfl.base.errors import one_line
 from gcfl.flower.records import from_broadcast, to_update
-from gcfl.flower.store import NEVER
-from gcfl.methods.replies import Stacked
+from gcfl.methods import NEVER, Replies
 
 _GROUP = "flower"
 
@@ -44,49 +43,42 @@ class OverGrid:
         self._asked: dict[int, int] = {}
         self._changed: set[int] = set()
 
-    def exchange(
-        self, broadcasts: Mapping[int, Broadcast]
-    ) -> dict[int, Update | Failure] | Stacked:
+    def exchange(self, broadcasts: Mapping[int, Broadcast]) -> Replies:
         if self._lost and self._again is not None:
             self._nodes |= self._again()
         messages = []
         for client, broadcast in broadcasts.items():
             content = from_broadcast(broadcast, client, self._accepted.get(client, NEVER))
-            message = Message(
-                content, dst_node_id=self._nodes[client], message_type=MessageType.TRAIN
-            )
-            messages.append(message)
+            node = self._nodes[client]
+            messages.append(Message(content, dst_node_id=node, message_type=MessageType.TRAIN))
             self._asked[client] = broadcast.round
         by_node = {node: client for client, node in self._nodes.items()}
-        replies = list(self._grid.send_and_receive(messages, timeout=self._timeout))
-        # ids come with sending
-        sent = {
-            message.metadata.message_id: by_node[message.metadata.dst_node_id]
-            for message in messages
-        }
-        answers: dict[int, Update | Failure] = {}
-        for reply in replies:
+        received = list(self._grid.send_and_receive(messages, timeout=self._timeout))
+        # Messages get their ids when they are sent.
+        sent = {one.metadata.message_id: by_node[one.metadata.dst_node_id] for one in messages}
+        silence = f"no answer within {self._timeout:g} seconds" if self._timeout else "no answer"
+        updates: dict[int, Update] = {}
+        failures = dict.fromkeys(broadcasts, silence)
+        for reply in received:
             # An error may come from the SuperLink in a dead node's place: what it answers says
             # whose turn it was.
             known = sent.get(reply.metadata.reply_to_message_id)
             client = by_node.get(reply.metadata.src_node_id, NEVER) if known is None else known
-            if client in broadcasts:
-                answers[client] = _read(reply)
-        for client in broadcasts:
-            if client not in answers:
-                answers[client] = Failure(
-                    f"no answer within {self._timeout:g} seconds" if self._timeout else "no answer"
-                )
-        self._lost = any(isinstance(answer, Failure) for answer in answers.values())
-        return dict(sorted(answers.items()))
+            if client not in broadcasts:
+                continue
+            answer = _read(reply)
+            if isinstance(answer, Update):
+                updates[client] = answer
+                failures.pop(client, None)
+            elif client not in updates:
+                failures[client] = answer
+        self._lost = bool(failures)
+        return Replies(updates, failures)
 
     def commit(self, clients: Iterable[int]) -> None:
         for client in clients:
             self._accepted[client] = self._asked[client]
             self._changed.add(client)
-
-    def coreset(self, client: int) -> Coreset | None:
-        return None  # it never leaves the site
 
     def changed(self) -> dict[int, Groups]:
         changed = {client: self._fate(client) for client in sorted(self._changed)}
@@ -108,13 +100,14 @@ class OverGrid:
         pass
 
 
-def _read(reply: Message) -> Update | Failure:
+def _read(reply: Message) -> Update | str:
+    """The update, or why there is none."""
     if reply.has_error():
-        return Failure(_plain(reply.error.reason or "") or f"error {reply.error.code}")
+        return _plain(reply.error.reason or "") or f"error {reply.error.code}"
     try:
         return to_update(reply.content)
     except Exception as error:  # whatever a broken message holds
-        return Failure(f"its answer cannot be read: {one_line(error)}")
+        return f"its answer cannot be read: {one_line(error)}"
 
 
 def _plain(reason: str) -> str:

@@ -14,24 +14,22 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Callable, Iterable
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
-from torch import Tensor, nn
+from torch import nn
 
 from gcfl import experiment as config
 from gcfl.base import rng
-from gcfl.base.data_types import Shard
-from gcfl.base.errors import ConfigError, RunError
-from gcfl.flower.mod import FACTS, SELECTED, TARGET
+from gcfl.base.data_types import Shard, Tree
+from gcfl.base.errors import ConfigError, RunError, did_you_mean
+from gcfl.coreset import SELECTORS, Pursuit
+from gcfl.flower.mod import FACTS, SELECT, SELECTED, TARGET
 from gcfl.flower.samples import Read, check_labels, shard_of
-from gcfl.flower.store import NEVER
-from gcfl.methods import ServerView, Setting
-from gcfl.methods.gradient_matching import GradientMatching
-from gcfl.methods.parts import TrainOptions
+from gcfl.methods import NEVER, Periodic, ServerView, Setting, TrainOptions
 from gcfl.models.network import Network
 
 log = logging.getLogger("flwr.gcfl")  # shown where Flower shows its own
@@ -43,11 +41,11 @@ class GCFL(Strategy):  # type: ignore[misc, unused-ignore]
     strategy: whatever does the federated learning now, Flower's privacy wrappers included. model:
     the network, or a function that makes it, whose weights travel in the strategy's arrays; it must
     end in a Linear layer. validation: clean samples as the model eats them: (x, y), a Dataset or a
-    DataLoader; they never leave the server. every: K, rounds between two selections of a node.
-    budget: share of a client's samples in its coreset. score: which sample is next, "correlation",
-    "distance" or "nearest". ridge: λ. split: of the budget over classes. allow_single: accept a
-    class with a single clean sample, which its gradient reveals. seed: of what is drawn at random.
-    read: batch -> (x, y), for batches of another kind.
+    DataLoader; they never leave the server. selector: a name of `gcfl.coreset.SELECTORS`. seed: of
+    what is drawn at random. read: batch -> (x, y), for batches of another kind. options: the
+    settings of [coreset] in `gcfl list settings`, by the defaults there: every (K, rounds between
+    two selections of a node), budget (share of a client's samples in its coreset), score, ridge,
+    split, allow_single, ...
     """
 
     def __init__(
@@ -56,14 +54,10 @@ class GCFL(Strategy):  # type: ignore[misc, unused-ignore]
         model: nn.Module | Callable[[], nn.Module],
         validation: Any,
         *,
-        every: int = 10,
-        budget: float = 0.1,
-        score: Literal["correlation", "distance", "nearest"] = "correlation",
-        ridge: float = 0.5,
-        split: Literal["proportional", "equal"] = "proportional",
-        allow_single: bool = False,
+        selector: str = "gcfl",
         seed: int = 0,
         read: Read | None = None,
+        **options: Any,
     ) -> None:
         if not isinstance(strategy, Strategy):
             raise ConfigError(
@@ -71,19 +65,13 @@ class GCFL(Strategy):  # type: ignore[misc, unused-ignore]
                 f"{type(strategy).__name__}"
             )
         self.strategy = strategy
-        options = {
-            "every": every,
-            "budget": budget,
-            "score": score,
-            "ridge": ridge,
-            "split": split,
-            "allow_single": allow_single,
-        }
-        chosen = (
-            config.build({"method": "gcfl", "seed": seed, "coreset": options})[0].assembled().select
-        )
-        if not isinstance(chosen, GradientMatching):
-            raise ConfigError("the method gcfl was replaced by another selector")
+        if selector not in SELECTORS:
+            near = did_you_mean(selector, SELECTORS)
+            raise ConfigError(f"selector {selector!r} is unknown{near}")
+        settings = {"method": selector, "seed": seed, "coreset": options}
+        chosen = config.build(settings)[0].assembled().select
+        if not isinstance(chosen, Periodic):
+            raise ConfigError(f"the method {selector} was replaced by another selection rule")
         self._selector, self._seed = chosen, seed
         self._validation = shard_of(validation, read)
         self._network = _network(model, self._validation)
@@ -100,12 +88,13 @@ class GCFL(Strategy):  # type: ignore[misc, unused-ignore]
             )
 
     def summary(self) -> None:
-        options = self._selector
+        rule = self._selector
         log.info(
-            "\t├──> GCFL: a coreset of %g%% every %d rounds, score %s",
-            100 * options.budget,
-            options.every,
-            options.score,
+            "\t├──> GCFL: %s, a coreset of %g%% every %d rounds%s",
+            rule.name,
+            100 * rule.budget,
+            rule.every,
+            f", score {rule.score}" if isinstance(rule, Pursuit) else "",
         )
         self.strategy.summary()
 
@@ -117,23 +106,21 @@ class GCFL(Strategy):  # type: ignore[misc, unused-ignore]
         """
         messages = list(self.strategy.configure_train(server_round, arrays, config, grid))
         self._asked = [message.metadata for message in messages]
-        due = [
-            message for message in messages if self._due(message.metadata.dst_node_id, server_round)
-        ]
-        options = self._selector
-        settings = {
-            "budget": options.budget,
-            "score": options.score,
-            "ridge": options.ridge,
-            "split": options.split,
+        due = [one for one in messages if self._due(one.metadata.dst_node_id, server_round)]
+        facts: dict[str, Any] = {
+            "round": server_round,
+            "seed": self._seed,
+            "selector": self._selector.name,
+            "options": self._selector.model_dump_json(),
         }
-        facts = ConfigRecord({"round": server_round, "seed": self._seed, **settings})
         for message in messages:
-            message.content = RecordDict({**message.content, FACTS: facts})
-        if due:
-            target = ArrayRecord({"target": Array(self._target(server_round, arrays).numpy())})
+            asked = ConfigRecord({**facts, SELECT: message in due})
+            message.content = RecordDict({**message.content, FACTS: asked})
+        target = self._target(server_round, arrays) if due else {}
+        if target:
+            record = ArrayRecord({name: Array(one.numpy()) for name, one in target.items()})
             for message in due:
-                message.content[TARGET] = target
+                message.content[TARGET] = record
         return messages
 
     def aggregate_train(
@@ -176,15 +163,15 @@ class GCFL(Strategy):  # type: ignore[misc, unused-ignore]
         # rounds begin again with a second start()
         return last == NEVER or not 0 <= server_round - last < self._selector.every
 
-    def _target(self, server_round: int, arrays: ArrayRecord) -> Tensor:
-        """(C, d + 1), or (C, d) without bias: row c is the mean gradient of the clean samples of
-        class c.
+    def _target(self, server_round: int, arrays: ArrayRecord) -> Tree:
+        """What nodes need in order to choose: (C, d + 1) for GCFL, row c the mean gradient of the
+        clean samples of class c.
         """
         _load(self._network, arrays)
         setting = Setting(self._network, self._seed, server_round, TrainOptions())
         view = ServerView(setting, server_round, self._network.tree(), self._validation, ())
-        target = self._selector.target(view)["target"].float()
-        if not bool(torch.isfinite(target).all()):
+        target = {name: one.float() for name, one in self._selector.target(view).items()}
+        if not all(bool(torch.isfinite(one).all()) for one in target.values()):
             raise RunError(
                 f"round {server_round}: the clean set's gradient has NaN or infinite values: the "
                 "model has diverged"

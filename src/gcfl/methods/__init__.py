@@ -1,30 +1,54 @@
 """One file per idea, its server half and its client half side by side."""
 
-from gcfl.methods.catalogue import WORDS, assemble, parse, register
-from gcfl.methods.parts import (
+from gcfl.methods.base import (
     ClientView,
     LocalRule,
+    Meter,
     Method,
-    Selector,
+    Selection,
+    SelectionRule,
     ServerRule,
     ServerView,
     Setting,
-    TrainOptions,
 )
-from gcfl.methods.periodic import Periodic
+from gcfl.methods.catalogue import (
+    SECTIONS,
+    WORDS,
+    assemble,
+    canonical,
+    known_options,
+    parse,
+    parts_of,
+    register,
+)
+from gcfl.methods.options import CleanOptions, TrainOptions
+from gcfl.methods.replies import Replies, Stacked
+from gcfl.methods.selection import NEVER, Occasion, Periodic, periodic
 
 __all__ = [
+    "NEVER",
+    "SECTIONS",
     "WORDS",
+    "CleanOptions",
     "ClientView",
     "LocalRule",
+    "Meter",
     "Method",
+    "Occasion",
     "Periodic",
-    "Selector",
+    "Replies",
+    "Selection",
+    "SelectionRule",
     "ServerRule",
     "ServerView",
     "Setting",
+    "Stacked",
     "TrainOptions",
     "assemble",
+    "canonical",
+    "known_options",
     "parse",
+    "parts_of",
+    "periodic",
     "register",
 ]

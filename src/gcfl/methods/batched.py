@@ -14,21 +14,44 @@ from torch import Tensor
 
 from gcfl.base import rng
 from gcfl.base.data_types import FloatArray, IntArray, Tree
+from gcfl.methods.base import LocalRule, Setting
 from gcfl.methods.losses import sample_losses
-from gcfl.methods.parts import LocalRule, Setting, TrainOptions
-from gcfl.methods.sgd import SGD
+from gcfl.methods.options import TrainOptions
+from gcfl.methods.training import SGD
+
+
+@dataclass(frozen=True)
+class Job:
+    """Local training of m clients in one round.
+
+    x, y: their samples one after the other, sizes (m,) how many each has; weights: of each client's
+    samples, where used. received: what the server added, stacked if `apart`, else the same for all;
+    memory: what they remember, stacked, or empty.
+    """
+
+    round: int
+    clients: IntArray
+    x: Tensor
+    y: Tensor
+    sizes: IntArray
+    weights: list[FloatArray] | None
+    model: Tree
+    received: Tree
+    apart: bool
+    memory: Tree
+    lr: float
 
 
 @dataclass(frozen=True)
 class Stack:
-    """m clients after training: local models, what they tell and remember (m, ...), and what it
+    """m clients after training: local models, what they send and remember (m, ...), and what it
     took.
     """
 
     clients: IntArray
     local: Tree
-    tells: Tree
-    remembers: Tree
+    sends: Tree
+    memory: Tree
     examples: IntArray
     steps: FloatArray
     seen: FloatArray
@@ -36,105 +59,89 @@ class Stack:
     loss: FloatArray
 
 
-def train_stack(
-    setting: Setting,
-    rule: LocalRule,
-    round: int,
-    clients: IntArray,
-    x: Tensor,
-    y: Tensor,
-    sizes: IntArray,
-    weights: list[FloatArray] | None,
-    model: Tree,
-    told: tuple[Tree, bool],
-    remembered: Tree,
-    lr: float,
-) -> Stack:
-    """Local training of m clients. x, y: their samples one after the other, sizes (m,) how many
-    each has.
-
-    told: what the server added, and whether it differs from client to client; remembered: stacked,
-    or empty.
-    """
+def train_stack(setting: Setting, rule: LocalRule, job: Job) -> Stack:
+    """All clients of a job at once."""
     network, options = setting.network, setting.train
-    rows, counts, scale = _rows(sizes, weights)
-    table, steps = schedule(setting.seed, round, clients, counts, options)
-    # clients that have finished are at the end, and drop out
+    rows, counts, scale = _rows(job.sizes, job.weights)
+    table, steps = schedule(setting.seed, job.round, job.clients, counts, options)
+    # Clients that have finished are at the end, and drop out.
     order = np.argsort(-steps, kind="stable")
     # Per client, step and place in the batch: the row of x, or -1.
     flat = table.reshape(len(table), -1)
-    places = np.where(flat >= 0, np.take_along_axis(rows, np.maximum(flat, 0), axis=1), -1).reshape(
-        table.shape
-    )
-    places, steps = places[order], steps[order]
-    model = {name: tensor.detach() for name, tensor in model.items()}
-    told_tree, told_apart = told
-    remembered = {name: tensor[torch.from_numpy(order)] for name, tensor in remembered.items()}
-    told_tree = {
-        name: tensor[torch.from_numpy(order)] if told_apart else tensor
-        for name, tensor in told_tree.items()
-    }
+    places = np.where(flat >= 0, np.take_along_axis(rows, np.maximum(flat, 0), axis=1), -1)
+    places, steps = places.reshape(table.shape)[order], steps[order]
+    model = {name: tensor.detach() for name, tensor in job.model.items()}
+    memory = _ordered(job.memory, order)
+    received = _ordered(job.received, order) if job.apart else job.received
 
-    fixed, apart = _begin(rule, model, told_tree, told_apart, remembered)
-    start = rule.start(model, remembered)
+    fixed, apart = _begin(rule, model, received, job.apart, memory)
+    start = rule.start(model, memory)
     local = {name: _spread(tensor, model[name], len(order)) for name, tensor in start.items()}
     params = {name: local[name] for name in network.trained}
     rest = {name: tensor for name, tensor in model.items() if name not in params}
-    optimiser = SGD(list(params.values()), lr, options.momentum, options.weight_decay)
+    optimiser = SGD(list(params.values()), job.lr, options.momentum, options.weight_decay)
     gradient = _gradient(setting, rule, rest, apart)
-    corrects = type(rule).correct is not LocalRule.correct
+    correct = torch.vmap(rule.correct, in_dims=(0, 0, 0 if apart else None))
     totals = torch.zeros(len(order), dtype=torch.float64)
     for step in range(int(steps.max(initial=0))):
         active = int((steps > step).sum())
         at = torch.from_numpy(places[:active, step])
-        mask = (at >= 0).to(x.dtype)
-        # a short batch is filled with a sample of its own, which counts for nothing
+        mask = (at >= 0).to(job.x.dtype)
+        # A short batch is filled with a sample of its own, which counts for nothing.
         rows_now = torch.where(at >= 0, at, at[:, :1])
         shares = mask / mask.sum(dim=1, keepdim=True)
         if scale is not None:
             shares = shares * scale[rows_now]
         now = {name: tensor[:active] for name, tensor in params.items()}
-        held = {name: tensor[:active] for name, tensor in fixed.items()} if apart else fixed
+        fixed_now = {name: tensor[:active] for name, tensor in fixed.items()} if apart else fixed
         taken = rows_now.flatten()
-        batch_x = x.index_select(0, taken).reshape(*rows_now.shape, *x.shape[1:])
-        slopes, losses = gradient(
-            now, batch_x, y.index_select(0, taken).reshape(rows_now.shape), shares, held
-        )
+        batch_x = job.x.index_select(0, taken).reshape(*rows_now.shape, *job.x.shape[1:])
+        batch_y = job.y.index_select(0, taken).reshape(rows_now.shape)
+        slopes, losses = gradient(now, batch_x, batch_y, shares, fixed_now)
         totals[:active] += losses.double()
-        if corrects:
-            slopes = torch.vmap(rule.correct, in_dims=(0, 0, 0 if apart else None))(
-                slopes, now, held
-            )
+        slopes = correct(slopes, now, fixed_now)
         if options.clip is not None:
             slopes = _clipped(slopes, options.clip)
         optimiser.step([slopes[name] for name in params], active)
 
-    back = torch.from_numpy(np.argsort(order))
     ended = {
         name: local[name] if name in local else _spread(tensor, tensor, len(order))
         for name, tensor in model.items()
     }
-    if type(rule).finish is LocalRule.finish:
-        tells: Tree = {}
-        remembers: Tree = {}
-    else:
-        done = torch.from_numpy(steps.astype(np.float32))
-        tells, remembers = torch.vmap(rule.finish, in_dims=(0, 0 if apart else None, 0, None))(
-            ended, fixed, done, lr
-        )
+    sends, remembers = _finish(rule, ended, fixed, apart, steps, job.lr)
+    back = np.argsort(order)
     seen = (table >= 0).sum(axis=(1, 2)).astype(np.float64)
-    made = steps[np.argsort(order)].astype(np.float64)
+    made = steps[back].astype(np.float64)
     return Stack(
-        clients=clients,
-        local={name: tensor[back] for name, tensor in ended.items()},
-        tells={name: tensor[back] for name, tensor in tells.items()},
-        remembers={name: tensor[back].clone() for name, tensor in remembers.items()},
+        clients=job.clients,
+        local=_ordered(ended, back),
+        sends=_ordered(sends, back),
+        memory={name: tensor.clone() for name, tensor in _ordered(remembers, back).items()},
         examples=counts,
         steps=made,
         seen=seen,
         forward=seen * rule.forwards(fixed),
-        loss=totals[back].numpy() / np.maximum(made, 1),
+        loss=totals[torch.from_numpy(back)].numpy() / np.maximum(made, 1),
     )
+
+
+def _ordered(tree: Tree, order: IntArray) -> Tree:
+    places = torch.from_numpy(order)
+    return {name: tensor[places] for name, tensor in tree.items()}
+
+
+def _finish(
+    rule: LocalRule, ended: Tree, fixed: Tree, apart: bool, steps: IntArray, lr: float
+) -> tuple[Tree, Tree]:
+    """The rule's `finish` for all clients."""
+
+    def one(local: Tree, fixed: Tree, steps: Tensor) -> tuple[Tree, Tree, Tensor]:
+        return (*rule.finish(local, fixed, steps, lr), steps)  # vmap wants a tensor back
+
+    done = torch.from_numpy(steps.astype(np.float32))
+    together = torch.vmap(one, in_dims=(0, 0 if apart else None, 0))
+    sends, memory, _ = together(ended, fixed, done)
+    return sends, memory
 
 
 def schedule(
@@ -188,13 +195,13 @@ def _rows(
 
 
 def _begin(
-    rule: LocalRule, model: Tree, told: Tree, told_apart: bool, remembered: Tree
+    rule: LocalRule, model: Tree, received: Tree, received_apart: bool, memory: Tree
 ) -> tuple[Tree, bool]:
     """The rule's constants, and whether they differ from client to client."""
-    if not told_apart and not remembered:
-        return rule.begin(model, told, remembered), False
-    apart = (None, 0 if told_apart else None, 0 if remembered else None)
-    return torch.vmap(rule.begin, in_dims=apart)(model, told, remembered), True
+    if not received_apart and not memory:
+        return rule.begin(model, received, memory), False
+    apart = (None, 0 if received_apart else None, 0 if memory else None)
+    return torch.vmap(rule.begin, in_dims=apart)(model, received, memory), True
 
 
 def _spread(tensor: Tensor, like: Tensor, clients: int) -> Tensor:

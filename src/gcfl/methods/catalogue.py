@@ -1,5 +1,5 @@
-"""Methods by name. A name is one or more words joined by '+'; each word fills slots, and the rest
-stays plain.
+"""Methods by name. A name is one or more words joined by '+'; each word decides something, and the
+rest stays plain.
 
 fedavg = everything + plain + average        gcfl = gradient matching + plain + average
 scaffold+gcfl, moon+random, skyline+random, fedavgm+gcfl, gcfl+finetune, ...
@@ -9,110 +9,128 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
 
 from gcfl.base.errors import ConfigError, did_you_mean, one_line
-from gcfl.methods.adaptive import ServerAdam, ServerMomentum
-from gcfl.methods.alone import Alone, Separate
-from gcfl.methods.average import Average
+from gcfl.coreset import SELECTORS, Selector
+from gcfl.methods.averaging import Average, ServerAdam, ServerMomentum
+from gcfl.methods.base import (
+    Everything,
+    LocalRule,
+    Method,
+    Part,
+    Plain,
+    SelectionRule,
+    ServerRule,
+)
 from gcfl.methods.contrastive import Contrastive
 from gcfl.methods.control_variates import ControlVariates
-from gcfl.methods.everything import Everything
-from gcfl.methods.facility_location import FacilityLocation
-from gcfl.methods.glister import Glister
-from gcfl.methods.gradient_matching import GradientMatching
-from gcfl.methods.gradmatch import GradMatch
-from gcfl.methods.medoids import Craig, Crust
-from gcfl.methods.parts import LocalRule, Method, Part, Selector, ServerRule
-from gcfl.methods.plain import Plain
+from gcfl.methods.local_only import Alone, Separate
 from gcfl.methods.proximal import Proximal
-from gcfl.methods.random import Random
-from gcfl.methods.server_only import ServerOnly
-from gcfl.methods.trust import Agreement, SmallLoss
+from gcfl.methods.selection import periodic
+from gcfl.methods.server_training import ServerOnly
 
 log = logging.getLogger("gcfl")
+Presets = Mapping[str, Mapping[str, Any]]
+
+# The slots of a method, the section of the configuration that holds each one's options, and what
+# fills a slot that no word decides.
+SECTIONS = {"select": "coreset", "local": "local", "server": "server"}
+_KINDS: dict[str, type[Part]] = {
+    "select": SelectionRule,
+    "local": LocalRule,
+    "server": ServerRule,
+}
+_PLAIN: dict[str, type[Part]] = {"select": Everything, "local": Plain, "server": Average}
 
 
 @dataclass(frozen=True)
 class Word:
-    """One word of a method's name: the slots that it fills."""
+    """One word of a method's name.
+
+    decides: the part class of a slot, or one of the switches `clean_only` and `pooled`. presets:
+    settings of any section, by section, which give way to what the user says. yields: every other
+    word wins over this one, in its slots and in its presets.
+    """
 
     summary: str
-    select: type[Selector] | None = None
-    local: type[LocalRule] | None = None
-    server: type[ServerRule] | None = None
-    clean_only: bool = False
-    pooled: bool = False
-    presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    decides: Mapping[str, Any] = field(default_factory=dict)
+    presets: Presets = field(default_factory=dict)
+    yields: bool = False
 
 
+def _word(slot: str, part: type[Part]) -> Word:
+    return Word(part.summary, {slot: part})
+
+
+_SELECTIONS = {name: _word("select", periodic(selector)) for name, selector in SELECTORS.items()}
+# Their order is that of the words in a method's canonical name, and so in the names of run folders.
 WORDS: dict[str, Word] = {
-    "gcfl": Word(GradientMatching.summary, select=GradientMatching),
-    "fedavg": Word("federated averaging on all samples", local=Plain),
-    "fedprox": Word(Proximal.summary, local=Proximal),
-    "scaffold": Word(ControlVariates.summary, local=ControlVariates),
-    "moon": Word(Contrastive.summary, local=Contrastive),
-    "fedavgm": Word(ServerMomentum.summary, server=ServerMomentum),
-    "fedadam": Word(ServerAdam.summary, server=ServerAdam),
-    "random": Word(Random.summary, select=Random),
-    "facility": Word(FacilityLocation.summary, select=FacilityLocation),
-    "crust": Word(Crust.summary, select=Crust),
-    "craig": Word(Craig.summary, select=Craig),
-    "glister": Word(Glister.summary, select=Glister),
-    "gradmatch": Word(GradMatch.summary, select=GradMatch),
-    "small-loss": Word(SmallLoss.summary, select=SmallLoss),
-    "agreement": Word(Agreement.summary, select=Agreement),
+    "gcfl": _SELECTIONS["gcfl"],
+    "fedavg": Word("federated averaging on all samples", {"local": Plain}),
+    "fedprox": _word("local", Proximal),
+    "scaffold": _word("local", ControlVariates),
+    "moon": _word("local", Contrastive),
+    "fedavgm": _word("server", ServerMomentum),
+    "fedadam": _word("server", ServerAdam),
+    **{name: word for name, word in _SELECTIONS.items() if name != "gcfl"},
     "skyline": Word(
-        "FedAvg on the clean samples only: needs the truth, simulation only", clean_only=True
+        "FedAvg on the clean samples only: needs the truth, simulation only", {"clean_only": True}
     ),
-    "server-only": Word(ServerOnly.summary, server=ServerOnly),
-    "local-only": Word(Alone.summary, local=Alone, server=Separate),
+    "server-only": _word("server", ServerOnly),
+    "local-only": Word(Alone.summary, {"local": Alone, "server": Separate}),
     "centralised": Word(
-        "all clients' samples in one place, as if they could be shared", pooled=True
+        "all clients' samples in one place, as if they could be shared", {"pooled": True}
     ),
     "finetune": Word(
         "after the last round, train on the server's clean set too",
-        presets={"server": {"fine_tune": "end"}},
+        presets={"clean": {"fine_tune": "end"}},
     ),
     "warmstart": Word(
         "before the first round, train on the server's clean set",
-        presets={"server": {"warm_start": 10}},
+        presets={"clean": {"warm_start": 10}},
     ),
 }
 
 
-def register(part: type[Part], word: str | None = None) -> None:
-    """Make a part of one's own known by its name: from then on it composes with all others."""
-    slots = {"select": Selector, "local": LocalRule, "server": ServerRule}
-    slot = next(
-        (slot for slot, kind in slots.items() if isinstance(part, type) and issubclass(part, kind)),
-        None,
-    )
-    if slot is None:
+def register(part: type[Part] | type[Selector], word: str | None = None) -> None:
+    """Make a part of one's own known by its name: from then on it composes with all others.
+
+    A `gcfl.coreset.Selector` chooses every K rounds; a `SelectionRule` does as it likes.
+    """
+    if isinstance(part, type) and issubclass(part, Selector):
+        part = part if issubclass(part, SelectionRule) else periodic(part)
+    kinds = [
+        slot for slot, kind in _KINDS.items() if isinstance(part, type) and issubclass(part, kind)
+    ]
+    if not kinds:
         raise ConfigError(
-            f"{part!r} is no part of a method: it must be a subclass of Selector, LocalRule or "
-            "ServerRule"
+            f"{part!r} is no part of a method: it must be a subclass of Selector, SelectionRule, "
+            "LocalRule or ServerRule"
         )
     name = word or part.name
     known = WORDS.get(name)
-    # a notebook's cell that is run again
-    same = known is not None and _who(getattr(known, slot)) == _who(part)
-    if known is not None and not same:
+    # A notebook's cell that is run again may define the same class once more.
+    if known is not None and _who(known.decides.get(kinds[0])) != _who(part):
         raise ConfigError(f"there is a method named {name!r} already")
     if not re.fullmatch(r"[a-z0-9][a-z0-9-]*", name):
         raise ConfigError(f"a method's name has small letters, digits and hyphens, got {name!r}")
-    WORDS[name] = Word(part.summary, **{slot: part})  # type: ignore[arg-type]
+    WORDS[name] = Word(part.summary, {kinds[0]: part})
 
 
 def _who(part: Any) -> tuple[str, str] | None:
     return None if part is None else (part.__module__, part.__qualname__)
 
 
+@cache
 def register_installed() -> None:
-    """The parts that other packages offer, by their entry points in the group gcfl.methods."""
+    """The parts that other packages offer, by their entry points in the group gcfl.methods; once,
+    when a method's name is first looked at.
+    """
     for entry in entry_points(group="gcfl.methods"):
         try:
             register(entry.load(), entry.name)
@@ -122,20 +140,16 @@ def register_installed() -> None:
             )
 
 
-# The section of the configuration that holds each slot's options.
-SECTIONS = {"select": "coreset", "local": "local", "server": "server"}
-
-
 @dataclass(frozen=True)
 class Slots:
-    """The part classes that a method's name stands for."""
+    """What a method's name stands for: part classes, switches, and presets of all its words."""
 
-    select: type[Selector] = Everything
-    local: type[LocalRule] = Plain
-    server: type[ServerRule] = Average
+    select: type[SelectionRule]
+    local: type[LocalRule]
+    server: type[ServerRule]
     clean_only: bool = False
     pooled: bool = False
-    presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    presets: Presets = field(default_factory=dict)
 
     def items(self) -> dict[str, type[Part]]:
         return {"select": self.select, "local": self.local, "server": self.server}
@@ -143,31 +157,40 @@ class Slots:
 
 def parse(name: str) -> Slots:
     """The parts that a name asks for; unknown words and two words for one slot are errors."""
-    filled: dict[str, str] = {}
-    slots: dict[str, Any] = {}
-    presets: dict[str, dict[str, Any]] = {}
-    for token in name.split("+"):
+    register_installed()
+    tokens = name.split("+")
+    for token in tokens:
         if token not in WORDS:
             raise ConfigError(f"method {name!r} is unknown{did_you_mean(token, WORDS)}")
-        word = WORDS[token]
-        for section, values in word.presets.items():
-            presets.setdefault(section, {}).update(values)
-        for slot in ("select", "local", "server", "clean_only", "pooled"):
-            value = getattr(word, slot)
-            if not value:
-                continue
-            if slot in filled:
+    firm = [token for token in tokens if not WORDS[token].yields]
+    soft = [token for token in tokens if WORDS[token].yields]
+    decided: dict[str, str] = {}
+    for token in firm:
+        for slot in WORDS[token].decides:
+            if slot in decided:
                 raise ConfigError(
-                    f"method {name!r} is contradictory: {filled[slot]} and {token} both decide the "
-                    "same thing"
+                    f"method {name!r} is contradictory: {decided[slot]} and {token} both decide "
+                    "the same thing"
                 )
-            filled[slot] = token
-            slots[slot] = value
+            decided[slot] = token
+    for token in soft:
+        for slot in WORDS[token].decides:
+            decided.setdefault(slot, token)
+    slots = {**_PLAIN, **{slot: WORDS[token].decides[slot] for slot, token in decided.items()}}
+    presets: dict[str, dict[str, Any]] = {}
+    parts = [slots[slot].presets for slot in SECTIONS]
+    for layer in (
+        *(WORDS[token].presets for token in soft),
+        *parts,
+        *(WORDS[token].presets for token in firm),
+    ):
+        for section, values in layer.items():
+            presets.setdefault(section, {}).update(values)
     found = Slots(**slots, presets=presets)
-    if not found.server.uses_clients and len(filled) > 1:
-        others = [token for slot, token in filled.items() if slot != "server"]
+    if not found.server.uses_clients and len(decided) > 1:
+        others = [token for slot, token in decided.items() if slot != "server"]
         raise ConfigError(
-            f"method {name!r} is contradictory: {filled['server']} trains without clients, so "
+            f"method {name!r} is contradictory: {decided['server']} trains without clients, so "
             f"{others[0]} has no effect"
         )
     return found
@@ -179,25 +202,25 @@ def canonical(name: str) -> str:
     """
     words = [word for word in WORDS if word in name.split("+")]
     rest = [word for word in words if word != "fedavg"]
-    additions = all(WORDS[word].presets for word in rest)
+    additions = all(not WORDS[word].decides for word in rest)
     return "+".join(dict.fromkeys(["fedavg", *rest]) if additions else rest)
+
+
+def parts_of(slot: str) -> Iterator[tuple[str, type[Part]]]:
+    """Every part that can fill a slot, with the word that asks for it ('' for the plain one)."""
+    register_installed()
+    yield "", _PLAIN[slot]
+    for name, word in WORDS.items():
+        if slot in word.decides and word.decides[slot] is not _PLAIN[slot]:
+            yield name, word.decides[slot]
 
 
 def known_options(slot: str) -> set[str]:
     """Every option that any part of this slot has: one file can then serve many methods."""
-    defaults = Slots().items()
-    classes = {
-        defaults[slot],
-        *(getattr(word, slot) for word in WORDS.values() if getattr(word, slot)),
-    }
-    return {field for part in classes for field in part.model_fields}
+    return {name for _, part in parts_of(slot) for name in part.model_fields}
 
 
 def assemble(name: str, options: Mapping[str, Part]) -> Method:
     """The method of that name from its parts, as `experiment` validated them."""
-    select, local, server = options["select"], options["local"], options["server"]
     slots = parse(name)
-    return Method(name, select, local, server, slots.clean_only, slots.pooled)  # type: ignore[arg-type]
-
-
-register_installed()
+    return Method(name, **options, clean_only=slots.clean_only, pooled=slots.pooled)  # type: ignore[arg-type]

@@ -19,7 +19,7 @@ from torch.nn.functional import cosine_similarity, softplus
 
 from gcfl.base.data_types import Tree
 from gcfl.base.options import NonNegative, Positive
-from gcfl.methods.parts import LocalRule
+from gcfl.methods.base import LocalRule
 from gcfl.models.network import Network, Output
 
 # features no longer than this have hardly a direction, and must not have a huge gradient
@@ -36,14 +36,14 @@ class Contrastive(LocalRule):
     stateful: ClassVar[bool] = True
 
     mu: NonNegative = 1.0
-    """moon: weight of the contrastive term"""
+    """weight of the contrastive term"""
     temperature: Positive = 0.5
-    """moon: τ"""
+    """τ of the contrastive term"""
 
-    def begin(self, model: Tree, told: Tree, remembered: Tree) -> Tree:
-        if not remembered or self.mu == 0:
+    def begin(self, model: Tree, received: Tree, memory: Tree) -> Tree:
+        if not memory or self.mu == 0:
             return {}
-        previous = {f"previous.{name}": tensor for name, tensor in remembered.items()}
+        previous = {f"previous.{name}": tensor for name, tensor in memory.items()}
         return previous | {f"global.{name}": tensor for name, tensor in model.items()}
 
     def forwards(self, fixed: Tree) -> int:

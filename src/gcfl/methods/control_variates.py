@@ -3,7 +3,7 @@ everybody's.
 
     step      g - c_i + c
     after K   c_i⁺ = c_i - c + (θ_t - θ_i) / (K η)          stays with the client
-    told      c_i⁺ - c_i
+    sent      c_i⁺ - c_i
     server    c ← c + 1/N Σ (c_i⁺ - c_i)                     so c stays the mean of all N
         clients' c_i
 
@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from gcfl.base.data_types import Tree
-from gcfl.methods.parts import LocalRule, ServerView
+from gcfl.methods.base import LocalRule, ServerView
 from gcfl.methods.replies import Replies
 
 
@@ -31,7 +31,7 @@ class ControlVariates(LocalRule):
     name: ClassVar[str] = "control-variates"
     summary: ClassVar[str] = "SCAFFOLD: steps corrected by control variates, plain SGD"
     stateful: ClassVar[bool] = True
-    prefers: ClassVar[Mapping[str, Any]] = {"momentum": 0.0}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"train": {"momentum": 0.0}}
 
     def server_init(self, model: Tree) -> Tree:
         return {
@@ -41,36 +41,35 @@ class ControlVariates(LocalRule):
         }
 
     def announce(self, state: Tree, view: ServerView) -> Mapping[int, Tree]:
-        told = {name: state[name] for name in view.setting.network.trained}
-        return dict.fromkeys(view.clients, told)
+        common = {name: state[name] for name in view.setting.network.trained}
+        return dict.fromkeys(view.clients, common)
 
-    def begin(self, model: Tree, told: Tree, remembered: Tree) -> Tree:
-        own = remembered or {name: torch.zeros_like(common) for name, common in told.items()}
-        common = {f"common.{name}": tensor for name, tensor in told.items()}
-        start = {f"start.{name}": model[name] for name in told}
-        return {f"own.{name}": tensor for name, tensor in own.items()} | common | start
+    def begin(self, model: Tree, received: Tree, memory: Tree) -> Tree:
+        mine = memory or {name: torch.zeros_like(common) for name, common in received.items()}
+        common = {f"common.{name}": tensor for name, tensor in received.items()}
+        start = {f"start.{name}": model[name] for name in received}
+        return {f"client.{name}": tensor for name, tensor in mine.items()} | common | start
 
     def correct(self, gradient: Tree, params: Tree, fixed: Tree) -> Tree:
         return {
-            name: slope - fixed[f"own.{name}"] + fixed[f"common.{name}"]
+            name: slope - fixed[f"client.{name}"] + fixed[f"common.{name}"]
             for name, slope in gradient.items()
         }
 
     def finish(self, local: Tree, fixed: Tree, steps: Tensor | int, lr: float) -> tuple[Tree, Tree]:
-        tells, remembers = {}, {}
+        sends, memory = {}, {}
         for key in fixed:
             if key.startswith("start."):
                 name = key.removeprefix("start.")
-                own = fixed[f"own.{name}"]
+                before = fixed[f"client.{name}"]
                 moved = (fixed[key] - local[name]) / (steps * lr)
-                remembers[name] = own - fixed[f"common.{name}"] + moved
-                tells[name] = remembers[name] - own
-        return tells, remembers
+                memory[name] = before - fixed[f"common.{name}"] + moved
+                sends[name] = memory[name] - before
+        return sends, memory
 
     def merge(self, state: Tree, view: ServerView, replies: Replies) -> Tree:
         after = dict(state)
         for name in view.setting.network.trained:
-            after[name] = (
-                state[name] + replies.told("local", name).to(state[name].device) / view.population
-            )
+            change = replies.sum("local", name).to(state[name].device)
+            after[name] = state[name] + change / view.population
         return after

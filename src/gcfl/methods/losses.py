@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from gcfl.methods.parts import TrainOptions
+from gcfl.methods.options import TrainOptions
 
 _LOG_OF_ZERO = 4.0
 

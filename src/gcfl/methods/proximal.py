@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from gcfl.base.data_types import Tree
 from gcfl.base.options import NonNegative
-from gcfl.methods.parts import LocalRule
+from gcfl.methods.base import LocalRule
 
 
 class Proximal(LocalRule):
@@ -19,11 +19,9 @@ class Proximal(LocalRule):
     summary: ClassVar[str] = "FedProx: local steps pulled towards the global model"
 
     mu: NonNegative = 0.01
-    """fedprox: strength of the pull towards the global model; moon: weight of the contrastive term
-    (moon: 1)
-    """
+    """strength of the pull towards the global model"""
 
-    def begin(self, model: Tree, told: Tree, remembered: Tree) -> Tree:
+    def begin(self, model: Tree, received: Tree, memory: Tree) -> Tree:
         return model
 
     def correct(self, gradient: Tree, params: Tree, fixed: Tree) -> Tree:

@@ -1,24 +1,40 @@
-"""The clients' answers of one round, one by one or stacked: rules ask for sums and columns, and
-need not know which.
+"""The clients' answers of one round, one by one or stacked: nobody needs to know which.
+
+Rules ask for sums and columns; the round asks which answers are valid and what they cost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from gcfl.base.data_types import Failure, FloatArray, IntArray, Tree, Update
+from gcfl.base import codec
+from gcfl.base.data_types import FloatArray, IntArray, Observed, Tree, Update
+
+_METRIC_BYTES = 8  # a number in a message
 
 
 class Replies(Mapping[int, Update]):
-    """Updates by client, sorted by client."""
+    """Updates by client, sorted by client.
 
-    def __init__(self, updates: Mapping[int, Update]) -> None:
+    failures: clients that gave none, and why. observed: what clients of a simulation trained on,
+    for the observer alone; a client that is missing trained on all its samples.
+    """
+
+    def __init__(
+        self,
+        updates: Mapping[int, Update],
+        failures: Mapping[int, str] | None = None,
+        observed: Mapping[int, Observed] | None = None,
+    ) -> None:
         self._updates = dict(sorted(updates.items()))
+        self.failures = dict(failures or {})
+        self.observed = dict(observed or {})
 
     def __getitem__(self, client: int) -> Update:
         return self._updates[client]
@@ -39,11 +55,11 @@ class Replies(Mapping[int, Update]):
         return np.array([update.examples for update in self.values()], dtype=np.int64)
 
     def metric(self, name: str) -> FloatArray:
-        """(m,) one of the plain numbers that clients tell."""
+        """(m,) one of the plain numbers that clients send."""
         return np.array([update.metrics[name] for update in self.values()], dtype=np.float64)
 
     def column(self, part: str, name: str) -> Tensor:
-        """(m, ...) what the clients told of one tensor of one part."""
+        """(m, ...) what the clients sent of one tensor of one part."""
         return torch.stack([update.payload[part][name] for update in self.values()])
 
     def mean(self, by_examples: bool) -> Tree:
@@ -52,8 +68,8 @@ class Replies(Mapping[int, Update]):
         """
         return mean_delta(list(self.values()), by_examples)
 
-    def told(self, part: str, name: str) -> Tensor:
-        """The sum over clients of what they told of one tensor of one part."""
+    def sum(self, part: str, name: str) -> Tensor:
+        """The sum over clients of what they sent of one tensor of one part."""
         first, *others = (update.payload[part][name] for update in self.values())
         total = first.clone()
         for tensor in others:
@@ -63,6 +79,22 @@ class Replies(Mapping[int, Update]):
     def plus(self, client: int, update: Update) -> Replies:
         """One more."""
         return Replies({**self, client: update})
+
+    def checked(self, problem: Callable[[Update], str | None]) -> tuple[Replies, dict[int, str]]:
+        """The valid ones, and by client why another is left out: a failure, or a problem."""
+        wrong = {client: problem(update) for client, update in self.items()}
+        bad = {client: text for client, text in wrong.items() if text is not None}
+        valid = {client: update for client, update in self.items() if client not in bad}
+        return Replies(valid, {}, self.observed), dict(sorted({**self.failures, **bad}.items()))
+
+    def bytes(self) -> dict[str, int]:
+        """What was sent, by payload name, summed over clients."""
+        sent: Counter[str] = Counter()
+        for update in self.values():
+            sent["model"] += codec.size(update.delta)
+            sent.update({name: codec.size(tree) for name, tree in update.payload.items()})
+            sent["metrics"] += _METRIC_BYTES * (len(update.metrics) + 1)
+        return dict(sent)
 
 
 def mean_delta(updates: list[Update], by_examples: bool) -> Tree:
@@ -75,11 +107,10 @@ def mean_delta(updates: list[Update], by_examples: bool) -> Tree:
     for update, share in zip(updates, shares, strict=True):
         for name, delta in update.delta.items():
             part = delta if delta.is_floating_point() else delta.double()
-            mean[name] = (
+            if name in mean:
                 mean[name].add_(part, alpha=share / total)
-                if name in mean
-                else part * (share / total)
-            )
+            else:
+                mean[name] = part * (share / total)
     return mean
 
 
@@ -95,24 +126,22 @@ class Stacked(Replies):
         payload: Mapping[str, Tree],
         examples: IntArray,
         metrics: Mapping[str, FloatArray],
-        failures: Mapping[int, Failure] | None = None,
+        failures: Mapping[int, str] | None = None,
+        observed: Mapping[int, Observed] | None = None,
     ) -> None:
-        self.failures = failures or {}
+        super().__init__({}, failures, observed)
         self._clients = clients
-        self.delta, self.payload = delta, payload
-        self._examples, self.metrics = examples, metrics
+        self._delta, self._payload = delta, payload
+        self._examples, self._metrics = examples, metrics
         self._place = {client: place for place, client in enumerate(clients.tolist())}
 
     def __getitem__(self, client: int) -> Update:
         place = self._place[client]
         return Update(
-            {name: tensor[place] for name, tensor in self.delta.items()},
-            {
-                part: {name: tensor[place] for name, tensor in tree.items()}
-                for part, tree in self.payload.items()
-            },
+            _at(self._delta, place),
+            {part: _at(tree, place) for part, tree in self._payload.items()},
             int(self._examples[place]),
-            {name: float(values[place]) for name, values in self.metrics.items()},
+            {name: float(values[place]) for name, values in self._metrics.items()},
         )
 
     def __iter__(self) -> Iterator[int]:
@@ -130,10 +159,10 @@ class Stacked(Replies):
         return self._examples
 
     def metric(self, name: str) -> FloatArray:
-        return self.metrics[name]
+        return self._metrics[name]
 
     def column(self, part: str, name: str) -> Tensor:
-        return self.payload[part][name]
+        return self._payload[part][name]
 
     def mean(self, by_examples: bool) -> Tree:
         shares = self._examples if by_examples else np.ones(len(self))
@@ -142,25 +171,42 @@ class Stacked(Replies):
             name: torch.tensordot(
                 weights.to(_float_of(tensor)), tensor.to(_float_of(tensor)), dims=1
             )
-            for name, tensor in self.delta.items()
+            for name, tensor in self._delta.items()
         }
 
-    def told(self, part: str, name: str) -> Tensor:
-        return self.payload[part][name].sum(dim=0)
+    def sum(self, part: str, name: str) -> Tensor:
+        return self._payload[part][name].sum(dim=0)
 
-    def only(self, keep: npt.NDArray[np.bool_]) -> Stacked:
-        """Those where keep (m,) holds."""
-        rows = torch.from_numpy(np.flatnonzero(keep))
+    def checked(self, problem: Callable[[Update], str | None]) -> tuple[Replies, dict[int, str]]:
+        """Names and shapes are right by construction: only what is not finite is looked at."""
+        finite = np.ones(len(self), dtype=bool)
+        for tree in (self._delta, *self._payload.values()):
+            for tensor in tree.values():
+                totals = tensor.reshape(len(self), -1).sum(dim=1, dtype=torch.float64)
+                finite &= torch.isfinite(totals).numpy()
+        bad = {int(client): problem(self[int(client)]) or "" for client in self._clients[~finite]}
+        left_out = dict(sorted({**self.failures, **bad}.items()))
+        return (self._only(finite) if bad else self), left_out
+
+    def _only(self, chosen: npt.NDArray[np.bool_]) -> Stacked:
+        rows = torch.from_numpy(np.flatnonzero(chosen))
         return Stacked(
-            self._clients[keep],
-            {name: tensor[rows] for name, tensor in self.delta.items()},
-            {
-                part: {name: tensor[rows] for name, tensor in tree.items()}
-                for part, tree in self.payload.items()
-            },
-            self._examples[keep],
-            {name: values[keep] for name, values in self.metrics.items()},
+            self._clients[chosen],
+            _at(self._delta, rows),
+            {part: _at(tree, rows) for part, tree in self._payload.items()},
+            self._examples[chosen],
+            {name: values[chosen] for name, values in self._metrics.items()},
+            observed=self.observed,
         )
+
+    def bytes(self) -> dict[str, int]:
+        sent = {"model": codec.size(self._delta)}
+        sent |= {name: codec.size(tree) for name, tree in self._payload.items() if tree}
+        return {**sent, "metrics": _METRIC_BYTES * (len(self._metrics) + 1) * len(self)}
+
+
+def _at(tree: Tree, place: int | Tensor) -> Tree:
+    return {name: tensor[place] for name, tensor in tree.items()}
 
 
 def _float_of(tensor: Tensor) -> torch.dtype:

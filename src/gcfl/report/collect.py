@@ -153,7 +153,7 @@ def read(folder: Path, name: str | None = None) -> Run:
 
 def _read(folder: Path, name: str) -> Run:
     files = RunFolder.open(folder)
-    settings = config.flat(config.read_toml(files.config))
+    settings = config.flat(config.read_settings(files.config))
     for wanted, kind in (("method", str), ("seed", int), ("rounds", int)):
         if not isinstance(settings.get(wanted), kind):
             raise RunError(f"config.toml lacks {wanted}, or has something else there")

@@ -18,8 +18,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from gcfl.base.data_types import RoundRecord
 from gcfl.base.errors import ConfigError, RunError, one_line
+from gcfl.base.record import RoundRecord
 from gcfl.experiment import Experiment, flat
 from gcfl.report.collect import KINDS, read
 from gcfl.report.study import shown

@@ -21,9 +21,10 @@ import numpy as np
 import torch
 
 from gcfl.base.codec import decode, encode
-from gcfl.base.data_types import Coreset, Groups, RoundRecord
+from gcfl.base.data_types import Coreset, Groups
 from gcfl.base.errors import RunError
 from gcfl.base.files import append_line, locked, read_json, read_lines, write_atomic, write_json
+from gcfl.base.record import RoundRecord
 
 
 class RunFolder:
@@ -75,8 +76,8 @@ class RunFolder:
         with locked(self.path):
             self.path.rename(aside)
 
-    def add_round(self, record: Mapping[str, Any]) -> None:
-        append_line(self.rounds, record)
+    def add_round(self, record: RoundRecord) -> None:
+        append_line(self.rounds, record.to_json())
 
     def read_clients(self) -> list[dict[str, Any]]:
         """Name and samples of each client."""

@@ -32,10 +32,11 @@ def total_cost(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def keeps(settings: Mapping[str, Any]) -> str:
-    """last or best, by the settings of [server]; a model that is fine-tuned at the end is scored in
-    the last round.
+    """last or best, by a run's settings; a model that is fine-tuned at the end is scored in the
+    last round.
     """
-    return "last" if settings.get("fine_tune") == "end" else str(settings.get("keep", "last"))
+    clean = settings.get("clean", {})
+    return "last" if clean.get("fine_tune") == "end" else str(clean.get("keep", "last"))
 
 
 def kept(records: Sequence[Mapping[str, Any]], keep: str = "last") -> Mapping[str, Any]:

@@ -15,11 +15,9 @@ from torch import Tensor
 
 from gcfl.base.data_types import Shard, Tree
 from gcfl.base.errors import ConfigError
-from gcfl.methods.average import step
-from gcfl.methods.parts import LocalRule, ServerRule, ServerView
+from gcfl.methods.averaging import step
+from gcfl.methods.base import LocalRule, ServerRule, ServerView
 from gcfl.methods.replies import Replies
-
-_DEFAULTS = {"rate": 1.0, "fine_tune": "never", "takes_part": False, "hold_out": 0.0}
 
 
 class Alone(LocalRule):
@@ -29,8 +27,8 @@ class Alone(LocalRule):
     summary: ClassVar[str] = "every client trains its own model, nothing is shared"
     stateful: ClassVar[bool] = True
 
-    def start(self, model: Tree, remembered: Tree) -> Tree:
-        return remembered or model
+    def start(self, model: Tree, memory: Tree) -> Tree:
+        return memory or model
 
     def finish(self, local: Tree, fixed: Tree, steps: Tensor | int, lr: float) -> tuple[Tree, Tree]:
         return {}, local
@@ -45,19 +43,15 @@ class Separate(ServerRule):
     shares: ClassVar[bool] = False
 
     def check(self, validation: Shard, classes: tuple[str | int, ...]) -> None:
-        idle = [
-            name
-            for name in ("rate", "fine_tune", "takes_part", "hold_out")
-            if getattr(self, name) != _DEFAULTS[name]
-        ]
-        if idle:
+        if self.rate != type(self).model_fields["rate"].default:
             raise ConfigError(
-                f"server.{idle[0]} has no effect with local-only: the clients' models never meet"
+                "server.rate has no effect with local-only: the clients' models never meet"
             )
 
     def merge(self, state: Tree, view: ServerView, replies: Replies) -> tuple[Tree, Tree]:
-        last = view.round == view.setting.rounds - 1
-        return state, step(view, replies.mean(by_examples=False), 1.0) if last else dict(view.model)
+        if view.round < view.setting.rounds - 1:
+            return state, dict(view.model)
+        return state, step(view, replies.mean(by_examples=False), 1.0)
 
     def judged(self, view: ServerView, model: Tree, replies: Replies) -> Iterable[Tree]:
         return (step(view, replies[client].delta, 1.0) for client in replies)

@@ -1,17 +1,17 @@
-"""Server optimisers: the mean update Δ is taken as a gradient, and the server takes a step of its
-own along it.
+"""Server rules: what becomes of the mean update Δ = Σ a_i δ_i, with a_i = 1/m or n_i / Σ n.
 
+    average   θ ← θ + η_g Δ
     FedAvgM   v ← β v + Δ                                    θ ← θ + η_g v
     FedAdam   m ← β₁ m + (1 - β₁) Δ,  v ← β₂ v + (1 - β₂) Δ²    θ ← θ + η_g m / (√v + τ)
 
-v starts at τ², and there is no bias correction, as in "Adaptive Federated Optimization". Statistics
-of normalisation layers are averaged as always.
+FedAdam's v starts at τ², and there is no bias correction, as in "Adaptive Federated Optimization".
+Statistics of normalisation layers are averaged as always.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import AfterValidator
@@ -19,11 +19,39 @@ from torch import Tensor
 
 from gcfl.base.data_types import Tree
 from gcfl.base.options import Positive, within
-from gcfl.methods.average import Average, step
-from gcfl.methods.parts import ServerView
+from gcfl.methods.base import ServerRule, ServerView
 from gcfl.methods.replies import Replies
 
 Decay = Annotated[float, AfterValidator(within(0, 1, high_open=True))]
+
+
+class Average(ServerRule):
+    """The mean of the updates, added to the model."""
+
+    name: ClassVar[str] = "average"
+    summary: ClassVar[str] = "the mean of the clients' updates"
+
+    weighting: Literal["uniform", "examples"] = "uniform"
+    """weigh clients equally, or by the samples they trained on"""
+
+    def merge(self, state: Tree, view: ServerView, replies: Replies) -> tuple[Tree, Tree]:
+        return state, step(view, replies.mean(self.weighting == "examples"), self.rate)
+
+
+def step(view: ServerView, delta: Tree, rate: float) -> Tree:
+    """model + rate · delta for weights, model + delta for statistics; whole numbers are rounded,
+    what has no delta stays.
+    """
+    weights = set(view.setting.network.trained)
+    moved = dict(view.model)
+    for name, change in delta.items():
+        tensor = view.model[name]
+        change = change.to(tensor.device)
+        if tensor.is_floating_point():
+            moved[name] = tensor.add(change, alpha=rate if name in weights else 1.0)
+        else:
+            moved[name] = (tensor + change.round()).to(tensor.dtype)
+    return moved
 
 
 class Adaptive(Average):
@@ -36,10 +64,9 @@ class Adaptive(Average):
     def merge(self, state: Tree, view: ServerView, replies: Replies) -> tuple[Tree, Tree]:
         mean = replies.mean(self.weighting == "examples")
         after = dict(state)
+        device = next(iter(state.values())).device
         for name in view.setting.network.trained:
-            changed, mean[name] = self.advance(
-                state, name, mean[name].to(state[f"speed.{name}"].device)
-            )
+            changed, mean[name] = self.advance(state, name, mean[name].to(device))
             after |= changed
         return after, step(view, mean, self.rate)
 
@@ -51,7 +78,7 @@ class ServerMomentum(Adaptive):
     summary: ClassVar[str] = "FedAvgM: averaging with momentum at the server"
 
     momentum: Decay = 0.9
-    """fedavgm: β"""
+    """β, of the server's momentum"""
 
     def server_init(self, model: Tree) -> Tree:
         return {
@@ -74,11 +101,11 @@ class ServerAdam(Adaptive):
     rate: Annotated[float, AfterValidator(within(0, 1000, low_open=True))] = 0.01
     """η_g, the server's learning rate"""
     beta1: Decay = 0.9
-    """fedadam: β₁"""
+    """β₁"""
     beta2: Decay = 0.99
-    """fedadam: β₂"""
+    """β₂"""
     tau: Positive = 1e-3
-    """fedadam: τ, what keeps the step finite"""
+    """τ, what keeps the step finite"""
 
     def server_init(self, model: Tree) -> Tree:
         floating = {name: tensor for name, tensor in model.items() if tensor.is_floating_point()}

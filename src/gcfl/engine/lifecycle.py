@@ -1,0 +1,209 @@
+"""A run's life: begin or resume, play the rounds, write what happens, stop on request, finish.
+
+A stop or a kill at any moment loses nothing that was finished. The same code serves runs on one
+machine and the server of a federation on Flower.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import torch
+from threadpoolctl import threadpool_limits
+
+from gcfl.base import failpoints
+from gcfl.base.environment import describe
+from gcfl.base.errors import Interrupted, RunError
+from gcfl.base.files import locked
+from gcfl.base.record import RoundRecord
+from gcfl.engine.checkpoint import Checkpoint
+from gcfl.engine.prepare import Observer, Prepared
+from gcfl.engine.rounds import Played, Rounds, State
+from gcfl.engine.transport import Transport
+from gcfl.experiment import Experiment
+from gcfl.results.folder import RunFolder
+from gcfl.results.measures import keeps, summarise
+
+log = logging.getLogger("gcfl")
+OnStart = Callable[[Experiment, RunFolder, int], None]
+OnRound = Callable[[RoundRecord], None]
+
+
+@dataclass(frozen=True)
+class Lifecycle:
+    """One run in one folder.
+
+    connect: makes the transport, once it is known that there is something to play. holdings: who
+    the clients are and how much they hold, known once connected. again: how to continue, for
+    messages. on_start(experiment, folder, rounds done) and on_round(record) are told what happens.
+    """
+
+    prepared: Prepared
+    folder: RunFolder
+    connect: Callable[[], Transport]
+    observer: Observer
+    holdings: Callable[[], Mapping[str, Any]]
+    again: str
+    workers: int = 1
+    checkpoint_every: int = 1
+    on_start: OnStart = lambda *_: None
+    on_round: OnRound = lambda _: None
+
+    def run(self) -> None:
+        """From the start, from the checkpoint, or not at all if the run is finished."""
+        try:
+            self.folder.path.mkdir(parents=True, exist_ok=True)
+            with locked(self.folder.path):
+                if self.folder.finished:
+                    log.info("%s is finished already", self.folder.path)
+                else:
+                    self._train()
+        except Interrupted as stop:
+            raise Interrupted(f"{stop}; to continue: {self.again}", stop.signal) from None
+        except BrokenPipeError:
+            raise  # somebody stopped reading what we print; nothing is wrong with the folder
+        except OSError as error:
+            saved = self.folder.config.exists()
+            more = f"; what was finished is kept: {self.again}" if saved else ""
+            raise RunError(
+                f"cannot write {self.folder.path}: {error.strerror or error}{more}"
+            ) from error
+
+    def _train(self) -> None:
+        experiment, folder = self.prepared.experiment, self.folder
+        transport = self.connect()
+        try:
+            if not folder.config.exists():
+                environment = describe(experiment.engine.device, self.workers)
+                folder.create(experiment.to_toml(), environment, self.holdings())
+            self.on_start(experiment, folder, len(folder.records()))
+            self._drive(self.prepared.rounds(transport))
+        finally:
+            transport.close()
+
+    def _drive(self, rounds: Rounds) -> None:
+        """All rounds that are left. On Ctrl-C: `Interrupted`, with what was finished on disk."""
+        checkpoint = Checkpoint(self.folder.checkpoint)
+        state = self._first(rounds, checkpoint)
+        saved = state.round
+
+        def save(state: State) -> None:
+            checkpoint.save(state, rounds.transport.changed(), rounds.transport.remembered)
+
+        with _Stop() as stop:
+            try:
+                while not rounds.over(state):
+                    with stop.at_once():
+                        played = rounds.play(state)
+                    rounds.transport.commit(played.accepted)
+                    record = self._write(played)
+                    state = played.state
+                    if state.round - saved >= self.checkpoint_every or rounds.over(state):
+                        save(state)
+                        saved = state.round
+                    failpoints.reach("round.end")
+                    self.on_round(record)
+                    if not rounds.over(state):
+                        stop.here()
+                self._finish(rounds, state)
+            except KeyboardInterrupt:
+                if state.round > saved:
+                    save(state)
+                raise Interrupted(
+                    f"stopped after {state.round} of {rounds.setting.rounds} rounds", stop.signal
+                ) from None
+
+    def _first(self, rounds: Rounds, checkpoint: Checkpoint) -> State:
+        """The state to go on from."""
+        first = rounds.begin()
+        if not checkpoint.exists():
+            self.folder.forget_from(0)
+            return first
+        state, memory = checkpoint.load()
+        if _shapes(state) != _shapes(first):
+            raise RunError(
+                f"the checkpoint in {self.folder.path} holds a model of another shape than the "
+                "configuration asks for"
+            )
+        self.folder.forget_from(state.round)
+        rounds.transport.restore(memory)
+        model = {name: t.to(first.model[name].device) for name, t in state.model.items()}
+        return State(state.round, model, state.parts)
+
+    def _write(self, played: Played) -> RoundRecord:
+        record = played.record(self.observer.clean_share(played))
+        chosen = self.observer.coresets(played)
+        if chosen:
+            self.folder.add_coresets(record.round, chosen)
+        self.folder.add_round(record)
+        return record
+
+    def _finish(self, rounds: Rounds, state: State) -> None:
+        keep = keeps(self.prepared.experiment.resolved())
+        summary = summarise(self.folder.records(), keep)
+        self.folder.finish(*self.prepared.parcel(rounds.final(state)), summary)
+
+
+def _shapes(state: State) -> dict[str, Any]:
+    return {name: (tensor.shape, tensor.dtype) for name, tensor in state.model.items()}
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """One thread inside, in torch and in numpy's BLAS, since the number of threads changes the
+    order of sums, and so the bits.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with threadpool_limits(1, user_api="blas"):
+            yield
+    finally:
+        torch.set_num_threads(before)
+
+
+class _Stop:
+    """Ctrl-C and SIGTERM: at once while a round is played, which can be played again, and only
+    between the writes otherwise.
+    """
+
+    def __init__(self) -> None:
+        self.signal = int(signal.SIGINT)
+        self._asked = False
+        self._interruptible = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> _Stop:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self._asked = True
+        self.signal = number
+        if self._interruptible:
+            raise KeyboardInterrupt
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        self._interruptible = True
+        try:
+            yield
+        finally:
+            self._interruptible = False
+
+    def here(self) -> None:
+        if self._asked:
+            raise KeyboardInterrupt

@@ -1,0 +1,89 @@
+"""Settings of training, for every party, and of what the server does with its own clean set."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, ValidationInfo
+
+from gcfl.base.options import (
+    Count,
+    NonNegative,
+    Options,
+    Positive,
+    PositiveShare,
+    at_least,
+    within,
+)
+
+
+def _with_cross_entropy(smoothing: float, info: ValidationInfo) -> float:
+    if smoothing and info.data.get("loss") != "cross-entropy":
+        raise ValueError(f"has no effect with the loss {info.data.get('loss')!r}")
+    return smoothing
+
+
+class TrainOptions(Options):
+    """[train]"""
+
+    lr: Positive = 0.01
+    """learning rate of local SGD"""
+    momentum: Annotated[float, AfterValidator(within(0, 1, high_open=True))] = 0.9
+    """momentum of local SGD; its state is fresh for every client and round"""
+    weight_decay: NonNegative = 5e-4
+    """weight decay of local SGD"""
+    batch: Count = 32
+    """samples per step"""
+    epochs: Count = 1
+    """passes over the coreset per round"""
+    steps: Count | None = None
+    """fixed number of steps per round instead of epochs"""
+    schedule: Literal["cosine", "constant"] = "cosine"
+    """learning rate over the rounds"""
+    loss: Literal["cross-entropy", "gce", "sce"] = "cross-entropy"
+    """loss of a sample; gce and sce (generalised and symmetric cross-entropy) bear with wrong
+    labels
+    """
+    smoothing: Annotated[
+        float, AfterValidator(within(0, 1, high_open=True)), AfterValidator(_with_cross_entropy)
+    ] = 0.0
+    """cross-entropy: share of each label that is spread over all classes"""
+    gce_q: PositiveShare = 0.7
+    """gce: (1 - p^q) / q; near 0 it is cross-entropy, 1 the mean absolute error"""
+    sce_alpha: NonNegative = 0.1
+    """sce: weight of cross-entropy"""
+    sce_beta: NonNegative = 1.0
+    """sce: weight of reverse cross-entropy"""
+    clip: Positive | None = None
+    """largest norm of a step's gradient; longer ones are shortened to it"""
+    augment: Literal["none", "crop", "flip+crop"] = "none"
+    """images: each batch shifted by up to 4 pixels, and mirrored at random"""
+
+
+class CleanOptions(Options):
+    """[clean]: what the server does with its clean set besides handing out gradients of it."""
+
+    warm_start: Annotated[int, AfterValidator(at_least(0))] = 0
+    """epochs on the server's clean set before the first round"""
+    fine_tune: Literal["never", "each", "end"] = "never"
+    """train on the server's clean set too: after each round, or after the last"""
+    fine_tune_epochs: Count = 1
+    """epochs of fine-tuning"""
+    fine_tune_lr: Positive | None = None
+    """learning rate of fine-tuning; unset: that of the round (each), or a tenth of train.lr (end)
+    """
+    takes_part: bool = False
+    """the server trains on its clean set as one more client"""
+    hold_out: Annotated[float, AfterValidator(within(0, 1, high_open=True))] = 0.0
+    """share of the server's clean set that nothing trains on or selects by, for keep and patience
+    """
+    keep: Literal["last", "best"] = "last"
+    """the final model: of the last round, or of the round with the lowest loss on what is held out
+    """
+    patience: Count | None = None
+    """stop after so many rounds without a lower loss on what is held out"""
+
+    def changed(self) -> list[str]:
+        """The settings that are not at their default."""
+        fields = type(self).model_fields
+        return [name for name, field in fields.items() if getattr(self, name) != field.default]

@@ -1,0 +1,109 @@
+"""What the server does with its own clean set besides handing out gradients of it: train on it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from gcfl.base.data_types import Tree, Update
+from gcfl.base.errors import ConfigError
+from gcfl.coreset import unweighted
+from gcfl.methods.averaging import step
+from gcfl.methods.base import ClientView, LocalRule, Method, Plain, ServerRule, ServerView
+from gcfl.methods.options import CleanOptions
+from gcfl.methods.replies import Replies
+from gcfl.methods.training import Trained, learning_rate, train
+
+# The server's places where a client's number is asked for; each purpose draws its own batch orders.
+SERVER, WARM, TUNE = -1, -2, -3
+
+
+class ServerOnly(ServerRule):
+    """Train on the server's clean set alone: the first thing that a user with such a set would try.
+
+    One round is train.epochs passes over D_S; no client takes part.
+    """
+
+    name: ClassVar[str] = "server-only"
+    summary: ClassVar[str] = "train on the server's clean set alone, no clients"
+    uses_clients: ClassVar[bool] = False
+
+    def merge(self, state: Tree, view: ServerView, replies: Replies) -> tuple[Tree, Tree]:
+        local = train_on_clean(view, view.model, this_round(view)).model
+        delta = {name: local[name] - view.model[name] for name in view.setting.network.sent}
+        return state, step(view, delta, self.rate)
+
+
+def train_on_clean(
+    view: ServerView,
+    model: Tree,
+    lr: float,
+    epochs: int | None = None,
+    place: int = SERVER,
+    rule: LocalRule | None = None,
+) -> Trained:
+    """Training on D_S from a model: as long as a client's, or so many epochs."""
+    changes = {} if epochs is None else {"epochs": epochs, "steps": None}
+    setting = replace(view.setting, train=view.setting.train.model_copy(update=changes))
+    as_client = ClientView.of(setting, view.round, place, model, view.validation)
+    everything = unweighted(np.arange(len(view.validation)))
+    rule = rule or Plain()
+    trained = train(as_client, everything, rule, rule.begin(model, {}, {}), weighted=False, lr=lr)
+    view.meter.add(as_client.meter)
+    return trained
+
+
+def warm_started(view: ServerView, clean: CleanOptions) -> Tree:
+    """The model before the first round, trained on D_S if so set; at the first round's rate."""
+    if not clean.warm_start or view.round > 0:
+        return view.model
+    return train_on_clean(view, view.model, view.setting.train.lr, clean.warm_start, WARM).model
+
+
+def fine_tuned(
+    view: ServerView, clean: CleanOptions, model: Tree, when: Literal["each", "end"]
+) -> Tree:
+    """The model after a round, or after the last, trained on D_S if so set."""
+    if clean.fine_tune != when:
+        return model
+    # At train.lr, a few steps at the end would undo the last rounds.
+    usual = view.setting.train.lr / 10 if when == "end" else this_round(view)
+    lr = clean.fine_tune_lr or usual
+    return train_on_clean(view, model, lr, clean.fine_tune_epochs, TUNE).model
+
+
+def server_update(view: ServerView, rule: LocalRule) -> Update:
+    """The server's answer as one more client, by the clients' rule."""
+    trained = train_on_clean(view, view.model, this_round(view), rule=rule)
+    sent = view.setting.network.sent
+    delta = {name: (trained.model[name] - view.model[name]).cpu() for name in sent}
+    return Update(delta, {}, trained.examples, {})
+
+
+def this_round(view: ServerView) -> float:
+    return learning_rate(view.setting.train, view.round, view.setting.rounds)
+
+
+def check(method: Method, clean: CleanOptions) -> None:
+    """Refuse settings of [clean] that a method has no use for, or that contradict it."""
+    if clean.takes_part and method.local.stateful:
+        raise ConfigError(
+            f"clean.takes_part cannot be had with {method.name}: the server would need a memory of "
+            "its own"
+        )
+    idle = [name for name in ("fine_tune", "takes_part", "hold_out") if name in clean.changed()]
+    if not method.server.shares and idle:
+        raise ConfigError(
+            f"clean.{idle[0]} has no effect with {method.name}: the clients' models never meet"
+        )
+    if not method.server.uses_clients and clean.takes_part:
+        raise ConfigError(
+            f"clean.takes_part has no effect with {method.name}: nobody else takes part"
+        )
+    if not clean.hold_out and (clean.keep == "best" or clean.patience is not None):
+        wish = "clean.keep = 'best'" if clean.keep == "best" else "clean.patience"
+        raise ConfigError(
+            f"{wish} needs clean.hold_out: a share of the server's clean set to judge by"
+        )
