@@ -10,7 +10,7 @@ import gcfl
 from gcfl.base import rng
 from gcfl.base.errors import ConfigError, DataError, GcflError
 from gcfl.data import DataOptions, arrays, build, corruption, read
-from gcfl.data.corruption import NINE, chosen, image_of, measure
+from gcfl.data.corruption import NINE, Corruption, chosen, image_of, measure
 
 WORD = 20_231_117
 
@@ -21,9 +21,8 @@ def own_cache(tmp_path, monkeypatch):
 
 
 def corrupt(x, rows, names, severity, seed, purpose="clients"):
-    return corruption.corrupt(
-        x, rows, chosen(x, names), severity, seed, measure(x, np.arange(len(x))), purpose
-    )
+    how = Corruption(chosen(x, names), severity, measure(x, np.arange(len(x))))
+    return corruption.corrupt(x, rows, how, seed, purpose)
 
 
 def picture(channels, side, seed=0):

@@ -12,13 +12,15 @@ from hypothesis import strategies as st
 from gcfl.base import rng
 from gcfl.base.errors import ConfigError, DataError
 from gcfl.data import SOURCES, DataOptions, arrays, build, read
-from gcfl.data.noise import OUTSIDE, confusion, open_set, pair, rates_of, strike, uniform
+from gcfl.data.add_noise import client_rates, strike
+from gcfl.data.noise import OUTSIDE, confusion, open_set, pair, uniform
 from gcfl.data.partition import from_owners
 
 
 def flipped(labels, partition, rates, flip, draw):
     """Labels after one kind of flips, and which were hit."""
-    (rows,) = strike(partition, rates, ["uniform"], np.zeros(len(labels), dtype=np.int8), draw)
+    hit = np.zeros(len(labels), dtype=np.int8)
+    rows = strike(partition, rates, ["uniform"], hit, draw)["uniform"]
     noisy = np.zeros(len(labels), dtype=bool)
     noisy[rows] = True
     observed = labels.copy()
@@ -291,13 +293,13 @@ def test_open_set_leaves_only_remaining_classes(seed, classes, rate):
             open_set(labels, classes, rate, rng.stream(seed))
         return
     result = open_set(labels, classes, rate, rng.stream(seed))
-    assert len(result.kept) == classes - gone
+    assert len(result.classes) == classes - gone
     assert result.observed.min() >= 0
-    assert result.observed.max() < len(result.kept)
-    outside = ~np.isin(labels, result.kept)
+    assert result.observed.max() < len(result.classes)
+    outside = ~np.isin(labels, result.classes)
     assert np.array_equal(result.clean == OUTSIDE, outside)
     # Inside the task, labels are the clean ones in their new numbers.
-    assert np.array_equal(result.kept[result.observed[~outside]], labels[~outside])
+    assert np.array_equal(result.classes[result.observed[~outside]], labels[~outside])
 
 
 def test_open_set_federation():
@@ -320,8 +322,8 @@ def test_open_set_federation():
 
 
 def test_rates_per_client():
-    assert rates_of(0.4, 0.0, None, 3, rng.stream(0)).tolist() == [0.4] * 3
-    drawn = rates_of(0.4, 0.3, None, 2000, rng.stream(0))
+    assert client_rates(DataOptions(noise=0.4), 3, rng.stream(0)).tolist() == [0.4] * 3
+    drawn = client_rates(DataOptions(noise=0.4, noise_spread=0.3), 2000, rng.stream(0))
     assert 0.1 <= drawn.min() < 0.11
     assert 0.69 < drawn.max() <= 0.7
     options = DataOptions(clients=3, noise_rates=[0.0, 0.2, 0.5], samples=600)

@@ -12,7 +12,7 @@ from PIL import Image
 
 import gcfl
 from gcfl.base.errors import ConfigError, DataError
-from gcfl.data import DataOptions, arrays, build, is_huggingface, read, samples
+from gcfl.data import DataOptions, arrays, build, federation, is_huggingface, read
 
 datasets.disable_progress_bars()
 NAMES = ["ash", "birch", "Ärger mit Eiche"]
@@ -285,7 +285,7 @@ def in_a_file(array):
 
 @pytest.mark.parametrize("limit", [2 << 30, 1000])
 def test_a_folder_of_npy_is_mapped_and_gives_the_same_federation(tmp_path, monkeypatch, limit):
-    monkeypatch.setattr(samples, "LARGEST_IN_MEMORY", limit)
+    monkeypatch.setattr(federation, "LARGEST_IN_MEMORY", limit)
     draw = np.random.default_rng(3)
     x, y = draw.integers(0, 255, (200, 3, 12, 12)).astype(np.uint8), draw.integers(0, 4, 200)
     folder = tmp_path / "big"
@@ -297,14 +297,14 @@ def test_a_folder_of_npy_is_mapped_and_gives_the_same_federation(tmp_path, monke
     )
     on_disk = read(options, 0)
     assert in_a_file(on_disk.x)
-    assert in_a_file(samples._empty((40, 100), x.dtype)) == (limit == 1000)
-    federations = [build(source, options, 0) for source in (on_disk, arrays((x, y)))]
+    assert in_a_file(federation._empty((40, 100), x.dtype)) == (limit == 1000)
+    built = [build(source, options, 0) for source in (on_disk, arrays((x, y)))]
     for client in range(5):
-        first, second = (federation.clients.shard(client) for federation in federations)
+        first, second = (one.clients.shard(client) for one in built)
         assert torch.equal(first.x, second.x)
         assert torch.equal(first.y, second.y)
         assert (first.x.numpy() != x[first.ids]).any()
-    assert torch.equal(federations[0].test.x, federations[1].test.x)
+    assert torch.equal(built[0].test.x, built[1].test.x)
     assert np.array_equal(np.load(folder / "x.npy"), x), "the file was written to"
     (folder / "y.npy").write_bytes(b"\x93NUMPY")
     with pytest.raises(DataError, match="not a whole npy file"):

@@ -21,7 +21,7 @@ from PIL import Image
 import gcfl
 from gcfl.base.errors import DataError
 from gcfl.data import DataOptions, build, read
-from gcfl.data.home import data_home
+from gcfl.data.source import data_home
 
 DRAW = np.random.default_rng(0)
 
