@@ -118,6 +118,6 @@ def open_set(labels: IntArray, classes: int, rate: float, draw: np.random.Genera
 
 def renumbered(labels: IntArray, classes: IntArray) -> IntArray:
     """Labels (n,) as places in `classes` (C',), OUTSIDE for those of no such class."""
-    numbers = np.full(int(max(labels.max(), classes.max())) + 1, OUTSIDE, dtype=np.int64)
+    numbers = np.full(int(max(labels.max(initial=0), classes.max())) + 1, OUTSIDE, dtype=np.int64)
     numbers[classes] = np.arange(len(classes))
     return numbers[labels]
