@@ -19,8 +19,6 @@ kept on disk: the same federation again is read, not made.
 from __future__ import annotations
 
 import hashlib
-import logging
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -32,9 +30,7 @@ from gcfl.base import rng
 from gcfl.base.data_types import FloatArray, IntArray
 from gcfl.base.errors import ConfigError, DataError, did_you_mean
 from gcfl.base.files import open_npy, write_npy
-from gcfl.data.source import cache_folder
-
-log = logging.getLogger("gcfl.data")
+from gcfl.data.source import cache_folder, progress
 
 TABULAR = ("missing", "scale", "gaussian")
 NINE = (
@@ -63,7 +59,6 @@ _OTHERS = (
 _TAKES_SEED = ("impulse_noise", "glass_blur")
 _SMALLEST = 32
 _BLOCK = 1024
-_SAY_EVERY_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -145,12 +140,9 @@ def _corrupt_images(
     made = open_npy(cache)
     if made is None:
         made = np.empty_like(clean)
-        said = time.monotonic()
-        for place, (image, kind, word) in enumerate(zip(clean, which, words, strict=True)):
-            made[place] = image_of(image, names[kind], severity, int(word), low, high)
-            if time.monotonic() - said > _SAY_EVERY_SECONDS:
-                said = time.monotonic()
-                log.info("corrupting images: %d of %d", place + 1, len(clean))
+        for place in progress(len(clean), "corrupting images"):
+            name, word = names[which[place]], int(words[place])
+            made[place] = image_of(clean[place], name, severity, word, low, high)
         write_npy(cache, made)
     return made
 

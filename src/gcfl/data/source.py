@@ -6,8 +6,10 @@ Knows nothing of clients or noise.
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,10 @@ from gcfl.base import rng
 from gcfl.base.data_types import IntArray
 from gcfl.base.errors import DataError, did_you_mean
 
+log = logging.getLogger("gcfl.data")
+
 Pair = tuple[npt.NDArray[Any], IntArray]
+_SAY_EVERY_SECONDS = 5.0
 
 
 def data_home() -> Path:
@@ -35,6 +40,16 @@ def cache_folder() -> Path:
     folder = data_home() / "cache"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+def progress(count: int, doing: str) -> Iterator[int]:
+    """0 .. count - 1, telling from time to time how far it is."""
+    told = time.monotonic()
+    for place in range(count):
+        yield place
+        if time.monotonic() - told > _SAY_EVERY_SECONDS:
+            told = time.monotonic()
+            log.info("%s: %d of %d", doing, place + 1, count)
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,10 @@ PLACES = {
         "cifar-100-python.tar.gz",
     ),
 }
+_BATCHES = {
+    10: ([f"data_batch_{number}" for number in range(1, 6)], ["test_batch"]),
+    100: (["train"], ["test"]),
+}
 _TEN = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
 Files = Mapping[str, bytes]
@@ -58,15 +62,19 @@ class Cifar:
 
     def read(self, path: Path, options: DataOptions, schema: Schema | None) -> Source:
         classes, files = self.classes or _kind(path) or 10, _files(path)
-        parts = _binary(path, files, classes) or _python(path, files, classes)
-        if parts is None:
-            raise DataError(
-                f"{path} holds no CIFAR-{classes}: neither the binary version nor the python "
-                "version"
-            )
-        train, test = parts
-        names = _class_names(files, classes)
-        return Source(f"cifar{classes}", *train, names, test=test, validation_from_test=True)
+        for ending, decode in ((".bin", _binary), ("", _python)):
+            parts = [[f"{name}{ending}" for name in part] for part in _BATCHES[classes]]
+            if all(name in files for part in parts for name in part):
+                train, test = (
+                    decode(path, {name: files[name] for name in part}, classes) for part in parts
+                )
+                names = _class_names(files, classes)
+                return Source(
+                    f"cifar{classes}", *train, names, test=test, validation_from_test=True
+                )
+        raise DataError(
+            f"{path} holds no CIFAR-{classes}: neither the binary version nor the python version"
+        )
 
 
 def _kind(path: Path) -> int | None:
@@ -108,53 +116,32 @@ def _class_names(files: Files, classes: int) -> tuple[str, ...]:
     return _TEN if classes == 10 else tuple(f"class {label}" for label in range(classes))
 
 
-def _names(files: Files, classes: int, ending: str) -> tuple[list[str], str] | None:
-    """The files of the training set and of the test set, where all are there."""
-    train, test = [f"train{ending}"], f"test{ending}"
-    if classes == 10:
-        train, test = (
-            [f"data_batch_{number}{ending}" for number in range(1, 6)],
-            f"test_batch{ending}",
-        )
-    return (train, test) if {*train, test} <= files.keys() else None
-
-
-def _binary(path: Path, files: Files, classes: int) -> tuple[Part, Part] | None:
-    names = _names(files, classes, ".bin")
+def _binary(path: Path, files: Files, classes: int) -> Part:
     labels = 1 if classes == 10 else 2  # CIFAR-100 has the coarse label first
-
-    def rows(names: list[str]) -> Part:
-        parts = []
-        for name in names:
-            flat = np.frombuffer(files[name], dtype=np.uint8)
-            if flat.size == 0 or flat.size % (labels + _PIXELS):
-                raise DataError(
-                    f"{path / name} is cut off or not CIFAR-{classes}: {flat.size} bytes are no "
-                    "whole number of images"
-                )
-            parts.append(flat.reshape(-1, labels + _PIXELS))
-        table = np.concatenate(parts)
-        return _part(path, table[:, labels:], table[:, labels - 1], classes)
-
-    return (rows(names[0]), rows([names[1]])) if names else None
-
-
-def _python(path: Path, files: Files, classes: int) -> tuple[Part, Part] | None:
-    names = _names(files, classes, "")
-    key = "labels" if classes == 10 else "fine_labels"
-
-    def rows(names: list[str]) -> Part:
-        batches = [_unpickle(files[name], str(path / name)) for name in names]
-        try:
-            data = np.concatenate([np.asarray(batch["data"], np.uint8) for batch in batches])
-            labels = np.concatenate([np.asarray(batch[key], np.int64) for batch in batches])
-        except (KeyError, ValueError, TypeError, OverflowError) as error:
+    rows = []
+    for name, blob in files.items():
+        flat = np.frombuffer(blob, dtype=np.uint8)
+        if flat.size == 0 or flat.size % (labels + _PIXELS):
             raise DataError(
-                f"{path / names[0]} is not a batch of CIFAR-{classes} ({one_line(error)})"
-            ) from None
-        return _part(path, data, labels, classes)
+                f"{path / name} is cut off or not CIFAR-{classes}: {flat.size} bytes are no whole "
+                "number of images"
+            )
+        rows.append(flat.reshape(-1, labels + _PIXELS))
+    table = np.concatenate(rows)
+    return _part(path, table[:, labels:], table[:, labels - 1], classes)
 
-    return (rows(names[0]), rows([names[1]])) if names else None
+
+def _python(path: Path, files: Files, classes: int) -> Part:
+    key = "labels" if classes == 10 else "fine_labels"
+    batches = [_unpickle(blob, str(path / name)) for name, blob in files.items()]
+    try:
+        pixels = np.concatenate([np.asarray(batch["data"], np.uint8) for batch in batches])
+        labels = np.concatenate([np.asarray(batch[key], np.int64) for batch in batches])
+    except (KeyError, ValueError, TypeError, OverflowError) as error:
+        raise DataError(
+            f"{path / next(iter(files))} is not a batch of CIFAR-{classes} ({one_line(error)})"
+        ) from None
+    return _part(path, pixels, labels, classes)
 
 
 def _part(

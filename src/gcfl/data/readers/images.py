@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,11 +15,10 @@ import numpy.typing as npt
 from gcfl.base.errors import DataError, one_line
 from gcfl.base.files import new_npy, open_npy
 from gcfl.data.options import DataOptions
-from gcfl.data.source import Pair, Schema, Source, cache_folder
+from gcfl.data.source import Pair, Schema, Source, cache_folder, progress
 
 log = logging.getLogger("gcfl.data")
 
-_SAY_EVERY_SECONDS = 5.0
 _SETS = {"train": ("train",), "test": ("test",), "validation": ("validation", "valid", "val")}
 _ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif")
 
@@ -123,13 +121,9 @@ def cached(
     stored = open_npy(cache)
     if stored is not None:
         return stored
-    said = time.monotonic()
     with new_npy(cache, (len(items), 3, size, size), np.uint8) as x:
-        for place, item in enumerate(items):
-            x[place] = decode(item)
-            if time.monotonic() - said > _SAY_EVERY_SECONDS:
-                said = time.monotonic()
-                log.info("reading images: %d of %d", place + 1, len(items))
+        for place in progress(len(items), "reading images"):
+            x[place] = decode(items[place])
     made = open_npy(cache)
     if made is None:
         raise DataError(f"{cache} was written and cannot be read again: is the disk full?")
