@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from gcfl.data import SOURCES, DataOptions, build, read
-from gcfl.data.home import data_home
+from gcfl.data.source import data_home
 
 
 def main() -> None:

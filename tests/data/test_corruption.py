@@ -1,29 +1,27 @@
 from __future__ import annotations
 
+import sys
+
 import imagecorruptions
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-import gcfl
 from gcfl.base import rng
-from gcfl.base.errors import ConfigError, DataError, GcflError
+from gcfl.base.errors import DataError
 from gcfl.data import DataOptions, arrays, build, corruption, read
-from gcfl.data.corruption import NINE, chosen, image_of, measure
+from gcfl.data.corruption import NINE, Corruption, chosen, image_of, measure
 
 WORD = 20_231_117
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("GCFL_DATA_HOME", str(tmp_path / "home"))
+pytestmark = pytest.mark.usefixtures("home")
 
 
 def corrupt(x, rows, names, severity, seed, purpose="clients"):
-    return corruption.corrupt(
-        x, rows, chosen(x, names), severity, seed, measure(x, np.arange(len(x))), purpose
-    )
+    how = Corruption(chosen(x, names), severity, measure(x, np.arange(len(x))))
+    return corruption.corrupt(x, rows, how, seed, purpose)
 
 
 def picture(channels, side, seed=0):
@@ -163,134 +161,6 @@ def test_a_row_that_nothing_can_spoil_is_told():
         corrupt(np.zeros((20, 3), dtype=np.float32), np.arange(20), None, 5, 0)
 
 
-@pytest.mark.parametrize("images", [False, True])
-def test_the_clients_noise_does_not_depend_on_what_they_do_not_hold(images):
-    draw = rng.stream(0, "x")
-    x = draw.random((200, 1, 8, 8) if images else (200, 5)).astype(np.float32)
-    options = DataOptions(
-        noise_kind="attribute", noise=0.5, clients=2, validation=40, test=40, test_noise=0.5
-    )
-    first = build(arrays((x, np.arange(200) % 2)), options, 0)
-    others = np.setdiff1d(np.arange(200), first.clients.ids)
-    far = x.copy()
-    far[others] = far[others] * 50 + 7
-    second = build(arrays((far, np.arange(200) % 2)), options, 0)
-    assert np.array_equal(first.clients.x, second.clients.x)
-    assert not np.array_equal(first.test.x, second.test.x)
-
-
-@settings(max_examples=25)
-@given(
-    st.integers(0, 2**32),
-    st.floats(0, 0.9),
-    st.permutations(["uniform", "pair", "attribute"]),
-    st.integers(1, 3),
-)
-def test_several_kinds_share_the_noise_evenly(seed, noise, order, kinds):
-    names = order[:kinds]
-    options = DataOptions(source="blobs", samples=300, clients=4, noise=noise, noise_kind=names)
-    source = read(options, seed)
-    federation = build(source, options, seed)
-    for client in range(4):
-        shard = federation.clients.shard(client)
-        counts = [int(federation.truth.hit_by(name)[shard.ids].sum()) for name in names]
-        assert sum(counts) == round(noise * len(shard))
-        assert counts == sorted(counts, reverse=True)
-        assert counts[0] - counts[-1] <= 1
-        labels, inputs = (
-            shard.y.numpy() != source.y[shard.ids],
-            (shard.x.numpy() != source.x[shard.ids]).any(axis=1),
-        )
-        spoiled = federation.truth.hit_by("attribute")[shard.ids]
-        assert np.array_equal(inputs, spoiled)
-        assert np.array_equal(labels | inputs, federation.truth.noisy[shard.ids])
-        assert not (labels & inputs).any()
-    assert np.array_equal(federation.validation.x.numpy(), source.x[federation.validation.ids])
-    assert np.array_equal(federation.test.y.numpy(), source.y[federation.test.ids])
-
-
-def test_open_set_and_attribute_noise_together():
-    options = DataOptions(clients=4, noise=0.4, noise_kind=["open", "attribute"])
-    source = read(options, 0)
-    federation = build(source, options, 0)
-    assert len(federation.classes) == 8  # half of the noise: 20% of ten classes
-    kept = np.array(federation.classes)
-    for client in range(4):
-        shard = federation.clients.shard(client)
-        outside = ~np.isin(source.y[shard.ids], kept)
-        assert np.array_equal(federation.truth.hit_by("open")[shard.ids], outside)
-        assert int(federation.truth.hit_by("attribute")[shard.ids].sum()) == round(0.2 * len(shard))
-    with pytest.raises(DataError, match="that no other noise has hit"):
-        build(
-            source,
-            options.model_copy(
-                update={
-                    "noise": 0.95,
-                    "partition": "shards",
-                    "clients": 10,
-                    "classes_per_client": 1,
-                }
-            ),
-            0,
-        )
-
-
-@pytest.mark.parametrize("kind", ["uniform", "attribute", ["pair", "attribute"]])
-def test_server_and_test_are_noisy_where_asked(kind):
-    clean = DataOptions(clients=4, noise=0.2, noise_kind=kind, validation=100, test=200)
-    asked = clean.model_copy(update={"validation_noise": 0.3, "test_noise": 0.5})
-    source = read(clean, 0)
-    before, after = build(source, clean, 0), build(source, asked, 0)
-    for name, rate in (("validation", 0.3), ("test", 0.5)):
-        one, other = getattr(before, name), getattr(after, name)
-        assert np.array_equal(one.x.numpy(), source.x[one.ids])
-        assert np.array_equal(one.y.numpy(), source.y[one.ids])
-        changed = (one.y != other.y) | (one.x != other.x).flatten(1).any(dim=1)
-        assert int(changed.sum()) == round(rate * len(one))
-    assert np.array_equal(after.clients.shard(0).y, before.clients.shard(0).y)
-
-
-@pytest.mark.parametrize(
-    ("options", "kind", "message"),
-    [
-        (
-            {"noise_kind": "attribute", "corruptions": ["fogg"]},
-            ConfigError,
-            "'fogg', which is none for images.*fog",
-        ),
-        (
-            {"noise_kind": "attribute", "source": "blobs", "corruptions": ["fog"]},
-            ConfigError,
-            "'fog', which is none for tables",
-        ),
-        ({"corruptions": ["fog"]}, ConfigError, "no effect without"),
-        ({"noise_kind": ["open", "given"]}, ConfigError, "cannot be combined"),
-        (
-            {"noise_kind": "open", "noise": 0.2, "test_noise": 0.1},
-            ConfigError,
-            "data.test_noise cannot be had",
-        ),
-    ],
-)
-def test_what_does_not_fit_is_refused(options, kind, message):
-    options = DataOptions(**options)
-    with pytest.raises(kind, match=message):
-        build(read(options, 0), options, 0)
-
-
-@pytest.mark.parametrize("kinds", [[], ["pair", "pair"], ["uniform", "sideways"]])
-def test_lists_of_kinds_are_checked(kinds):
-    with pytest.raises(GcflError, match="noise_kind"):
-        gcfl.run("fedavg", noise_kind=kinds)
-
-
-def test_corruptions_are_a_list():
-    with pytest.raises(
-        ConfigError, match=r'corruptions must be a list such as \["fog", "frost"\], got \'fog\''
-    ):
-        gcfl.run("fedavg", data={"corruptions": "fog", "noise_kind": "attribute"})
-
-
 def test_odd_shapes_are_refused():
     source = arrays((np.zeros((40, 2, 5), dtype=np.float32), np.arange(40) % 2))
     options = DataOptions(noise_kind="attribute", noise=0.2, clients=2)
@@ -299,7 +169,7 @@ def test_odd_shapes_are_refused():
 
 
 def test_without_the_extra_the_message_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "imagecorruptions", None)
+    monkeypatch.setitem(sys.modules, "imagecorruptions", None)
     options = DataOptions(noise_kind="attribute", noise=0.2, clients=2)
     with pytest.raises(DataError, match=r"pip install 'gcfl\[corruptions\]'"):
         build(read(options, 0), options, 0)

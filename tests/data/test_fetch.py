@@ -18,7 +18,7 @@ from gcfl.base.errors import ConfigError, DataError
 from gcfl.cli import main
 from gcfl.data import DataOptions, read
 from gcfl.data.fetch import _ATTEMPTS, BY_HAND, PUBLISHED, Remote, fetch
-from gcfl.data.sources import SOURCES
+from gcfl.data.registry import SOURCES
 
 
 class Publisher:

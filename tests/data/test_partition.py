@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gcfl.base import rng
-from gcfl.base.errors import DataError
+from gcfl.base.errors import ConfigError, DataError
 from gcfl.base.options import largest_remainder
+from gcfl.data import SOURCES, DataOptions, arrays, build, read
 from gcfl.data.partition import (
     Partition,
     dirichlet,
@@ -166,3 +170,143 @@ def test_groups_stay_whole_and_clients_even(seed, clients, groups):
     assert sizes.max() - sizes.min() <= largest_group
     with pytest.raises(DataError, match="only"):
         whole_groups(names, groups + 1, rng.stream(seed))
+
+
+def test_given_owners_and_groups(tmp_path):
+    x, y = np.random.default_rng(0).normal(size=(90, 3)), np.arange(90) % 3
+    names = np.array(["north", "south", "Zürich"])[np.arange(90) // 30]
+    (tmp_path / "owners.txt").write_text("\n".join(names) + "\n", encoding="utf-8")
+    own = arrays((x, y))
+    options = DataOptions(
+        partition="given", owners=str(tmp_path / "owners.txt"), validation=9, test=9, min_size=5
+    )
+    federation = build(own, options, 0)
+    assert len(federation.clients) == 3
+    for client, name in enumerate(["Zürich", "north", "south"]):  # sorted by name
+        assert set(names[federation.clients.shard(client).ids]) == {name}
+    with pytest.raises(DataError, match=r"client .* has .* samples, fewer than data\.min_size"):
+        build(own, options.model_copy(update={"min_size": 40}), 0)
+    (tmp_path / "owners.txt").write_text("north\n")
+    with pytest.raises(DataError, match="has 1 lines, but arrays has 90 samples"):
+        build(own, options, 0)
+    with pytest.raises(ConfigError, match=r"needs data\.owners"):
+        build(own, options.model_copy(update={"owners": None}), 0)
+    with pytest.raises(DataError, match="has no groups"):
+        build(own, DataOptions(partition="groups", clients=2), 0)
+    grouped = dataclasses.replace(own, groups=names)
+    federation = build(grouped, DataOptions(partition="groups", clients=3, validation=9, test=9), 0)
+    for client in range(3):
+        assert len(set(names[federation.clients.shard(client).ids])) == 1
+
+
+def test_few_classes_per_client_stay_few_when_some_are_too_small():
+    y = np.repeat([0, 1, 2], [300, 300, 12])
+    source = arrays((np.random.default_rng(0).normal(size=(612, 2)), y))
+    options = DataOptions(partition="shards", classes_per_client=1, clients=6, min_size=10)
+    with pytest.raises(DataError, match=r"fewer than data\.min_size \(10\)"):
+        build(source, options, 0)
+    federation = build(source, options.model_copy(update={"min_size": 1}), 0)
+    assert all(len(set(source.y[federation.clients.shard(client).ids])) == 1 for client in range(6))
+
+
+@settings(max_examples=40)
+@given(
+    st.integers(0, 2**32),
+    st.sampled_from(["dirichlet", "iid", "shards", "quantity", "groups"]),
+    st.integers(2, 6),
+    st.integers(1, 25),
+)
+def test_every_partition_keeps_the_minimum_or_says_why(seed, partition, clients, minimum):
+    draw = rng.stream(seed, "x")
+    source = arrays((draw.normal(size=(150, 2)), np.arange(150) % 3))
+    source = dataclasses.replace(source, groups=draw.integers(0, 12, 150).astype(str))
+    options = DataOptions(partition=partition, clients=clients, min_size=minimum, alpha=0.2)
+    federation = None
+    with contextlib.suppress(DataError):
+        federation = build(source, options, seed)
+    if federation is None:
+        assert partition in ("shards", "groups") or clients * minimum > 112
+        with pytest.raises(DataError, match=r"data\.min_size"):
+            build(source, options, seed)
+        return
+    assert federation.clients.partition.sizes.min() >= minimum
+    assert len(federation.clients) == clients
+    if partition == "shards":
+        for client in range(clients):
+            assert len(set(source.y[federation.clients.shard(client).ids])) <= 2
+
+
+def test_clients_that_lose_all_their_samples_are_told(tmp_path, caplog):
+    names = np.array([*["big"] * 60, *["large"] * 60, "tiny"])
+    source = dataclasses.replace(
+        arrays((np.random.default_rng(0).normal(size=(121, 2)), np.arange(121) % 2)), groups=names
+    )
+    (tmp_path / "owners.txt").write_text("\n".join(names))
+    options = DataOptions(partition="groups", clients=2, validation=20, test=40)
+    seed = next(seed for seed in range(50) if 120 not in build(source, options, seed).clients.ids)
+    caplog.clear()
+    federation = build(source, options, seed)
+    assert (
+        "1 of 3 groups have no sample left beside the server's and the test set: tiny"
+        in caplog.text
+    )
+    assert federation.clients.names == ("big", "large")
+    for client, name in enumerate(federation.clients.names):
+        assert set(names[federation.clients.shard(client).ids]) == {name}
+    with pytest.raises(
+        DataError, match=r"data\.clients is 3, but only 2 groups have samples for clients"
+    ):
+        build(source, options.model_copy(update={"clients": 3}), seed)
+    caplog.clear()
+    given = options.model_copy(
+        update={"partition": "given", "owners": str(tmp_path / "owners.txt")}
+    )
+    assert build(source, given, seed).clients.names == ("big", "large")
+    assert "1 of 3 clients have no sample left" in caplog.text
+
+
+def test_clients_are_named_by_their_group_where_each_has_one():
+    names = np.array([f"writer {number % 4}" for number in range(120)])
+    source = dataclasses.replace(
+        arrays((np.random.default_rng(0).normal(size=(120, 2)), np.arange(120) % 3)), groups=names
+    )
+    options = DataOptions(partition="groups", clients=4, validation=20, test=20)
+    clients = build(source, options, 0).clients
+    assert sorted(clients.names) == [f"writer {number}" for number in range(4)]
+    for client in range(4):
+        assert set(names[clients.shard(client).ids]) == {clients.names[client]}
+    assert build(source, options.model_copy(update={"clients": 3}), 0).clients.names is None
+
+
+def test_dirichlet_on_cifar10_has_the_skew_of_its_distribution():
+    """Ten clients, α = 0.4: the share of a client's largest class, and how far the clients' sizes
+    differ, against a simulation of the distribution itself.
+    """
+    options = DataOptions(source="cifar10", clients=10, alpha=0.4)
+    if SOURCES["cifar10"].find() is None:
+        pytest.skip("cifar10 is not in the data home")
+    source = read(options, 0)
+
+    def largest(table):
+        return (table.max(1) / table.sum(1)).mean()
+
+    def spread(table):
+        return (table.sum(1) / table.sum()).std()
+
+    measured = []
+    for seed in range(12):
+        federation = build(source, options, seed)
+        table = np.array(
+            [
+                np.bincount(source.y[federation.clients.shard(c).ids], minlength=10)
+                for c in range(10)
+            ]
+        )
+        measured.append([largest(table), spread(table)])
+    draw = np.random.default_rng(0)
+    tables = [draw.dirichlet([0.4] * 10, size=10).T for _ in range(4000)]
+    simulated = np.array([[largest(table), spread(table)] for table in tables])
+    assert (
+        np.abs(np.mean(measured, axis=0) - simulated.mean(axis=0))
+        < 4 * simulated.std(axis=0) / np.sqrt(12)
+    ).all()

@@ -56,7 +56,7 @@ def add(verbs: Any, common: argparse.ArgumentParser) -> None:
 def _list(_: argparse.Namespace, __: list[str]) -> None:
     from gcfl.data import SOURCES
     from gcfl.data.fetch import BY_HAND, PUBLISHED
-    from gcfl.data.home import data_home
+    from gcfl.data.source import data_home
     from gcfl.report.terminal import human
 
     print(f"data home: {data_home()} (GCFL_DATA_HOME changes it)")

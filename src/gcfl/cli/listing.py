@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from gcfl.data import SOURCES
+from gcfl.data import SOURCES, formats
 from gcfl.experiment import every_setting
 from gcfl.methods import WORDS, parse
 from gcfl.models import MODELS
@@ -25,11 +25,7 @@ def listing(what: str) -> list[tuple[str, str]]:
             (name, f"{named.summary}{there[named.find() is not None]}")
             for name, named in SOURCES.items()
         ] + [
-            (
-                "PATH",
-                "your own files: a folder per class of images, CSV, parquet, npz, npy, IDX, LEAF "
-                "json, CIFAR, save_to_disk",
-            ),
+            ("PATH", f"your own files: {formats()}"),
             ("hf:owner/name", "a dataset on the Hugging Face hub"),
             (
                 "arrays",

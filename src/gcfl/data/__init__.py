@@ -1,15 +1,19 @@
-"""Arrays to federations: sources, partition, noise."""
+"""Arrays to federations: readers, split, partition, noise."""
 
-from gcfl.data import side_files
+from gcfl.data import options as side_files
 from gcfl.data.arrays import arrays
-from gcfl.data.cut import statistics
-from gcfl.data.federation import ClientData, Federation, alone, build
-from gcfl.data.known import Known
+from gcfl.data.federation import ClientData, Federation, alone, build, normaliser
 from gcfl.data.noise import Truth
 from gcfl.data.options import DataOptions
+from gcfl.data.readers import Reader, formats
 from gcfl.data.readers.huggingface import from_huggingface, is_huggingface, on_the_hub
-from gcfl.data.source import Source, subset
-from gcfl.data.sources import SOURCES, read, read_known
+from gcfl.data.registry import SOURCES, read, read_as
+from gcfl.data.source import Schema, Source, data_home, subset
+
+# Earlier names, like side_files above, for as long as other rooms use them.
+Known = Schema
+read_known = read_as
+statistics = normaliser
 
 __all__ = [
     "SOURCES",
@@ -17,15 +21,21 @@ __all__ = [
     "DataOptions",
     "Federation",
     "Known",
+    "Reader",
+    "Schema",
     "Source",
     "Truth",
     "alone",
     "arrays",
     "build",
+    "data_home",
+    "formats",
     "from_huggingface",
     "is_huggingface",
+    "normaliser",
     "on_the_hub",
     "read",
+    "read_as",
     "read_known",
     "side_files",
     "statistics",

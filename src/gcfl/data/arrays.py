@@ -40,27 +40,27 @@ def arrays(
         classes = np.unique(pairs["data"][1]).tolist()
     classes = [label.item() if isinstance(label, np.generic) else label for label in classes]
     try:
-        known = {label: index for index, label in enumerate(classes)}
+        codes = {label: index for index, label in enumerate(classes)}
     except TypeError:
         raise DataError(f"classes must be names or whole numbers, got {classes[0]!r}") from None
-    if len(known) != len(classes):
+    if len(codes) != len(classes):
         raise DataError("classes must be different from each other")
-    if len(known) < 2:
-        raise DataError(f"data needs at least two classes, got {list(known)}")
+    if len(codes) < 2:
+        raise DataError(f"data needs at least two classes, got {list(codes)}")
     shape = pairs["data"][0].shape[1:]
     coded = {}
     for name, (x, y) in pairs.items():
         if x.shape[1:] != shape:
             raise DataError(f"x of {name} has samples of shape {x.shape[1:]}, but data has {shape}")
-        unknown = [label for label in np.unique(y).tolist() if label not in known]
+        unknown = [label for label in np.unique(y).tolist() if label not in codes]
         if unknown:
             raise DataError(
-                f"y of {name} has the label {unknown[0]!r}, which is not among the {len(known)} "
+                f"y of {name} has the label {unknown[0]!r}, which is not among the {len(codes)} "
                 "classes of data"
             )
-        coded[name] = (x, np.array([known[label] for label in y.tolist()], dtype=np.int64))
+        coded[name] = (x, np.array([codes[label] for label in y.tolist()], dtype=np.int64))
     return Source(
-        "arrays", *coded["data"], tuple(known), coded.get("validation"), coded.get("test"), own=True
+        "arrays", *coded["data"], tuple(codes), coded.get("validation"), coded.get("test"), own=True
     )
 
 
@@ -83,14 +83,14 @@ def _pair(name: str, pair: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     if y.ndim != 1 or y.dtype.kind not in "iU":
         raise DataError(
             f"y of {name} must be one row of whole numbers or names, got dtype {y.dtype} and shape "
-            f"{y.shape}; "
-            "try y.astype(int) or y.astype(str)"
+            f"{y.shape}; try y.astype(int) or y.astype(str)"
         )
     if len(x) != len(y):
         raise DataError(f"x of {name} has {len(x)} samples, but y has {len(y)} labels")
     if len(x) == 0:
         raise DataError(f"{name} is empty")
     if x.dtype.kind == "f":
+        # x may be a file larger than memory
         bad = np.concatenate(
             [_not_finite(x[start : start + _BLOCK]) for start in range(0, len(x), _BLOCK)]
         )
@@ -106,9 +106,7 @@ def _pair(name: str, pair: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
 
 
 def _not_finite(block: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """(m,) of a block of rows, as float32: what is too large for that is infinite. x may be a file
-    larger than memory.
-    """
+    """(m,) of a block of rows, as float32: what is too large for that is infinite."""
     with np.errstate(over="ignore"):
         finite = np.isfinite(block.astype(np.float32, copy=False)).reshape(len(block), -1)
     return np.logical_not(finite.all(axis=1))
@@ -147,8 +145,8 @@ def _collect(name: str, dataset: Any) -> Pair:
         if xs and (x.shape, x.dtype) != (xs[0].shape, xs[0].dtype):
             raise DataError(
                 f"sample {place} of {name} is {x.dtype} of shape {x.shape}, but the first is "
-                f"{xs[0].dtype} of shape {xs[0].shape}; "
-                "all must be alike (resize images in the Dataset's transform)"
+                f"{xs[0].dtype} of shape {xs[0].shape}; all must be alike (resize images in the "
+                "Dataset's transform)"
             )
         xs.append(x)
         label = np.asarray(_array("y", sample[1]))

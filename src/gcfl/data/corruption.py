@@ -1,6 +1,15 @@
 """Attribute noise: the label is right, what it belongs to is spoiled. Nine corruptions of images,
 three of tables.
 
+missing   round(severity / 10 · d) values, at least one, are lost, and filled with the column's
+          mean, as an importer would
+scale     as many values are off by a factor of ten, either way, as in a wrong unit
+gaussian  every value gets N(0, (0.4 · severity · the column's standard deviation)²)
+
+A row of a table counts as noisy, so it must differ from what it was: only values that change are
+picked, and where a corruption changes nothing of a row (a factor on zeros, the mean of a constant
+column), the next one named takes its place.
+
 Images go through the imagecorruptions-imaug package (an extra), which draws from numpy's global
 generator and refuses images below 32 pixels. Here each sample has a word of its own that all its
 draws come from, and small images are padded by reflection, corrupted and cut back. What was made is
@@ -10,8 +19,6 @@ kept on disk: the same federation again is read, not made.
 from __future__ import annotations
 
 import hashlib
-import logging
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,11 +30,9 @@ from gcfl.base import rng
 from gcfl.base.data_types import FloatArray, IntArray
 from gcfl.base.errors import ConfigError, DataError, did_you_mean
 from gcfl.base.files import open_npy, write_npy
-from gcfl.data.home import cache_folder
-from gcfl.data.spoil_tables import TABULAR, spoil_rows
+from gcfl.data.source import cache_folder, progress
 
-log = logging.getLogger("gcfl.data")
-
+TABULAR = ("missing", "scale", "gaussian")
 NINE = (
     "gaussian_noise",
     "shot_noise",
@@ -54,7 +59,6 @@ _OTHERS = (
 _TAKES_SEED = ("impulse_noise", "glass_blur")
 _SMALLEST = 32
 _BLOCK = 1024
-_SAY_EVERY_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,15 @@ class Scale:
     high: float
     mean: FloatArray
     deviation: FloatArray
+
+
+@dataclass(frozen=True)
+class Corruption:
+    """How samples are spoiled: each by one of `names`, at severity 1 to 5, against a scale."""
+
+    names: tuple[str, ...]
+    severity: int
+    scale: Scale
 
 
 def measure(x: npt.NDArray[Any], rows: IntArray) -> Scale:
@@ -87,43 +100,80 @@ def measure(x: npt.NDArray[Any], rows: IntArray) -> Scale:
 
 
 def corrupt(
-    x: npt.NDArray[Any],
-    rows: IntArray,
-    names: Sequence[str],
-    severity: int,
-    seed: int,
-    scale: Scale,
-    purpose: str = "clients",
+    x: npt.NDArray[Any], rows: IntArray, how: Corruption, seed: int, purpose: str = "clients"
 ) -> npt.NDArray[Any]:
-    """x[rows] (m, ...), each sample spoiled by one of `names`, drawn for it, at severity 1 to 5.
-    Same dtype, same shape.
+    """x[rows] (m, ...), each sample spoiled by the corruption drawn for it. Same dtype and shape.
 
     What a sample becomes depends on its row, the seed, the purpose and the scale, not on which
     others are spoiled.
     """
-    which, seeds = drawn(rows, len(names), seed, purpose)
-    if x.ndim == 2:
-        return spoil_rows(x, rows, names, which, seeds, severity, scale.mean, scale.deviation)
-    low, high = scale.low, scale.high
-    clean = x[rows]
+    which, words = drawn(rows, len(how.names), seed, purpose)
+    if x.ndim == 4:
+        return _corrupt_images(x[rows], how, which, words)
+    spoiled = x[rows]
+    for place, (first, word) in enumerate(zip(which.tolist(), words.tolist(), strict=True)):
+        names = (*how.names[first:], *how.names[:first])
+        versions = (spoil_row(spoiled[place], name, word, how) for name in names)
+        changed = next((row for row in versions if not np.array_equal(row, spoiled[place])), None)
+        if changed is None:
+            raise DataError(
+                f"row {rows[place]} of the data stays as it is under {' and '.join(how.names)}: "
+                "attribute noise cannot spoil it; choose others with data.corruptions, or drop "
+                "columns that never vary"
+            )
+        spoiled[place] = changed
+    return spoiled
+
+
+def _corrupt_images(
+    clean: npt.NDArray[Any], how: Corruption, which: IntArray, words: IntArray
+) -> npt.NDArray[Any]:
+    """Image i is spoiled by names[which[i]] with the draws of words[i]; made once, then read."""
+    names, severity, low, high = how.names, how.severity, how.scale.low, how.scale.high
     key = hashlib.blake2b(
         f"{_version()}|{names}|{severity}|{low!r}|{high!r}|{clean.shape}|{clean.dtype}".encode(),
         digest_size=12,
     )
-    for array in (which, seeds, clean):
+    for array in (which, words, clean):
         key.update(np.ascontiguousarray(array).view(np.uint8).reshape(-1).data)
     cache = cache_folder() / f"corrupted-{key.hexdigest()}.npy"
     made = open_npy(cache)
     if made is None:
         made = np.empty_like(clean)
-        said = time.monotonic()
-        for place, (image, kind, word) in enumerate(zip(clean, which, seeds, strict=True)):
-            made[place] = image_of(image, names[kind], severity, int(word), low, high)
-            if time.monotonic() - said > _SAY_EVERY_SECONDS:
-                said = time.monotonic()
-                log.info("corrupting images: %d of %d", place + 1, len(clean))
+        for place in progress(len(clean), "corrupting images"):
+            name, word = names[which[place]], int(words[place])
+            made[place] = image_of(clean[place], name, severity, word, low, high)
         write_npy(cache, made)
     return made
+
+
+def spoil_row(row: npt.NDArray[Any], name: str, word: int, how: Corruption) -> npt.NDArray[Any]:
+    """One row (d,) of a table under one corruption, with the draws that follow from the word."""
+    draw = np.random.Generator(np.random.Philox(word))
+    values, scale = row.astype(np.float64), how.scale
+    if name == "gaussian":
+        noise = draw.normal(size=len(row)) * (0.4 * how.severity * scale.deviation)
+        return _as(row.dtype, values + noise)
+    if name == "missing":
+        wrong = _as(row.dtype, scale.mean)
+    else:
+        factors = 10.0 ** draw.choice([-1, 1], size=len(row))
+        wrong = _as(row.dtype, values * factors)
+        # bytes that are at their limit go the other way
+        wrong = np.where(wrong != row, wrong, _as(row.dtype, values / factors))
+    count = max(1, round(how.severity / 10 * len(row)))
+    places = draw.permutation(np.flatnonzero(wrong != row))[:count]
+    spoiled = row.copy()
+    spoiled[places] = wrong[places]
+    return spoiled
+
+
+def _as(dtype: np.dtype[Any], values: FloatArray) -> npt.NDArray[Any]:
+    if dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        values = np.clip(np.round(values), limits.min, limits.max)
+    limit = np.finfo(np.float32).max  # ten times a huge number is still a number
+    return np.clip(values, -limit, limit).astype(dtype)
 
 
 def drawn(

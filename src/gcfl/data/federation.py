@@ -4,23 +4,27 @@ set, and the truth apart.
 
 from __future__ import annotations
 
+import tempfile
+import warnings
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from gcfl.base import rng
 from gcfl.base.data_types import IntArray, Shard
 from gcfl.base.errors import DataError
-from gcfl.data.checks import check
-from gcfl.data.cut import apart, cut, statistics, within
-from gcfl.data.deal import deal
+from gcfl.data.add_noise import Observed, add_noise, add_noise_to_set
 from gcfl.data.noise import Truth
-from gcfl.data.observe import observe, spoiled
-from gcfl.data.options import DataOptions
-from gcfl.data.partition import Partition
-from gcfl.data.samples import samples
-from gcfl.data.source import Source
+from gcfl.data.options import DataOptions, check
+from gcfl.data.partition import Partition, assign
+from gcfl.data.source import Source, cache_folder
+from gcfl.data.split import split, split_server
+
+LARGEST_IN_MEMORY = 2 << 30  # bytes; above, the clients' samples are a mapped file
+_BLOCK = 1024
 
 
 @dataclass(frozen=True)
@@ -44,10 +48,10 @@ class ClientData:
         return len(self.partition)
 
     def shard(self, client: int) -> Shard:
-        own = self.partition[client]
-        places = torch.from_numpy(own)
+        rows = self.partition[client]
+        places = torch.from_numpy(rows)
         whole = None if self.whole is None else int(self.whole[client])
-        return Shard(self.x[places], self.y[places], self.ids[own], whole)
+        return Shard(self.x[places], self.y[places], self.ids[rows], whole)
 
     @property
     def source_rows(self) -> Partition:
@@ -75,15 +79,14 @@ class Federation:
                 "skyline needs the truth, and which of your own labels are wrong is known only "
                 "where data.noise flips them"
             )
-        kept = self.clients.partition.keep(~self.truth.noisy[self.clients.source_rows.order])
-        if int(kept.sizes.min()) == 0:
+        clean = self.clients.partition.keep(~self.truth.noisy[self.clients.source_rows.order])
+        if int(clean.sizes.min()) == 0:
             raise DataError(
-                f"client {int(kept.sizes.argmin())} has no clean sample left, so skyline cannot "
-                "train there; "
-                "lower data.noise or raise data.min_size"
+                f"client {int(clean.sizes.argmin())} has no clean sample left, so skyline cannot "
+                "train there; lower data.noise or raise data.min_size"
             )
         whole = self.clients.partition.sizes if self.clients.whole is None else self.clients.whole
-        return replace(self, clients=replace(self.clients, partition=kept, whole=whole))
+        return replace(self, clients=replace(self.clients, partition=clean, whole=whole))
 
     def pooled(self) -> Federation:
         """The same samples in the hands of one client: what centralised training sees."""
@@ -102,51 +105,87 @@ def alone(source: Source, options: DataOptions, seed: int, names: tuple[str, ...
     The source is the server's: its own test set, or a share of it, is for testing, and all else is
     the clean set.
     """
-    validation, test = apart(source, options, seed)
+    validation, test = split_server(source, options, seed)
     nobody = Partition(np.empty(0, dtype=np.int64), np.zeros(len(names) + 1, dtype=np.int64))
     return Federation(
         clients=ClientData(validation.x[:0], validation.y[:0], nobody.order, nobody, names),
         validation=validation,
         test=test,
         classes=source.classes,
-        normaliser=statistics(validation.x) if options.normalise else None,
+        normaliser=normaliser(validation.x) if options.normalise else None,
         truth=None,
     )
 
 
 def build(source: Source, options: DataOptions, seed: int) -> Federation:
-    """Cut the source into test, validation and clients (seeded), deal, make noise, and take the
-    normalisation from the server.
+    """Split the source into test, validation and clients (seeded), assign samples to clients, add
+    noise, and take the normalisation from the server.
     """
     check(source, options)
-    rest, validation, test = cut(source, options, seed)
-    partition, names = deal(source, rest, options, rng.stream(seed, "partition"))
-    seen = observe(source, partition, options, seed)
-    classes = source.classes
-    if seen.kept is not None:
-        classes = tuple(source.classes[label] for label in seen.kept)
-        validation, test = (
-            within(validation, seen.kept, "the server's clean set"),
-            within(test, seen.kept, "the test set"),
-        )
-    validation = spoiled(
-        validation, options.validation_noise, "validation", len(classes), options, seed, seen.scale
-    )
-    test = spoiled(test, options.test_noise, "test", len(classes), options, seed, seen.scale)
-    local = Partition(np.searchsorted(rest, partition.order), partition.offsets)
+    rows, validation, test = split(source, options, seed)
+    partition, names = assign(source, rows, options, rng.stream(seed, "partition"))
+    observed = add_noise(source, partition, options, seed)
+    validation = add_noise_to_set(validation, "validation", observed, options, seed)
+    test = add_noise_to_set(test, "test", observed, options, seed)
     # On one's own data nobody knows which labels were wrong before we flipped some.
-    unknown = source.own and "given" not in options.kinds and not seen.truth.noisy.any()
+    unknown = source.own and "given" not in options.kinds and not observed.truth.noisy.any()
     return Federation(
         clients=ClientData(
-            samples(source.x, rest, seen.changed_rows, seen.changed),
-            torch.from_numpy(seen.labels[rest]),
-            rest,
-            local,
+            _samples(source.x, rows, observed),
+            torch.from_numpy(observed.labels[rows]),
+            rows,
+            Partition(np.searchsorted(rows, partition.order), partition.offsets),
             names,
         ),
         validation=validation,
         test=test,
-        classes=classes,
-        normaliser=statistics(validation.x) if options.normalise else None,
-        truth=None if unknown else seen.truth,
+        classes=tuple(source.classes[label] for label in observed.classes),
+        normaliser=normaliser(validation.x) if options.normalise else None,
+        truth=None if unknown else observed.truth,
     )
+
+
+def normaliser(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Mean and sd per channel of (n, C, H, W) as (C, 1, 1), per feature of (n, d) as (d,); a
+    constant one gets sd 1.
+    """
+    values = x.double()
+    across = (0, *range(2, x.ndim))
+    shape = (-1, *(1,) * (x.ndim - 2))
+    mean = values.mean(dim=across).reshape(shape)
+    deviation = values.std(dim=across, correction=0).reshape(shape)
+    deviation[deviation <= 1e-12 * mean.abs().clamp(min=1)] = 1.0
+    return mean.float(), deviation.float()
+
+
+def _samples(x: npt.NDArray[Any], rows: IntArray, observed: Observed) -> torch.Tensor:
+    """(m, ...) rows of x (ascending), spoiled where noise did: copied out of the source, so that
+    nothing else of it is within the clients' reach.
+    """
+    if observed.spoiled is None and len(rows) == len(x):
+        return _tensor(x)
+    copied = _empty((len(rows), *x.shape[1:]), x.dtype)
+    for start in range(0, len(rows), _BLOCK):  # x may be a file larger than memory
+        copied[start : start + _BLOCK] = x[rows[start : start + _BLOCK]]
+    if observed.spoiled is not None:
+        copied[np.searchsorted(rows, observed.spoiled_rows)] = observed.spoiled
+    return _tensor(copied)
+
+
+def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """An array to be filled: in memory, or, where it is large, in a file without a name that goes
+    when nobody uses it.
+    """
+    if int(np.prod(shape, dtype=np.int64)) * dtype.itemsize <= LARGEST_IN_MEMORY:
+        return np.empty(shape, dtype)
+    with tempfile.TemporaryFile(dir=cache_folder()) as file:
+        return np.memmap(file, dtype, "w+", shape=shape)
+
+
+def _tensor(array: npt.NDArray[Any]) -> torch.Tensor:
+    """The same memory as a tensor. Nothing here ever writes to it: read-only arrays are welcome."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*not writable.*")
+        return torch.from_numpy(
+            np.ascontiguousarray(array) if min(array.strides, default=0) < 0 else np.asarray(array)
+        )

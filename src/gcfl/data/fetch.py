@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gcfl.base.errors import ConfigError, DataError, did_you_mean
-from gcfl.data.home import data_home
-from gcfl.data.sources import SOURCES
+from gcfl.data.registry import SOURCES
+from gcfl.data.source import data_home
 
 OnBytes = Callable[[str, int, int], None]  # file, bytes so far, bytes in all
 
@@ -48,6 +48,22 @@ _MNIST = "https://ossci-datasets.s3.amazonaws.com/mnist"
 _FASHION = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"
 _FLOWERS = "https://storage.googleapis.com/download.tensorflow.org/example_images"
 
+_FOUR = (
+    "train-images-idx3-ubyte.gz",
+    "train-labels-idx1-ubyte.gz",
+    "t10k-images-idx3-ubyte.gz",
+    "t10k-labels-idx1-ubyte.gz",
+)
+
+
+def _idx(address: str, folder: str, *facts: tuple[int, str]) -> tuple[Remote, ...]:
+    """The four files of MNIST and its kind, from (size, md5) of each."""
+    return tuple(
+        Remote(f"{address}/{name}", size, md5, folder)
+        for name, (size, md5) in zip(_FOUR, facts, strict=True)
+    )
+
+
 PUBLISHED: dict[str, tuple[Remote, ...]] = {
     "cifar10": (
         Remote(
@@ -59,57 +75,21 @@ PUBLISHED: dict[str, tuple[Remote, ...]] = {
             f"{_TORONTO}/cifar-100-binary.tar.gz", 168_513_733, "03b5dce01913d631647c71ecec9e9cb8"
         ),
     ),
-    "mnist": (
-        Remote(
-            f"{_MNIST}/train-images-idx3-ubyte.gz",
-            9_912_422,
-            "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-            "mnist",
-        ),
-        Remote(
-            f"{_MNIST}/train-labels-idx1-ubyte.gz",
-            28_881,
-            "d53e105ee54ea40749a09fcbcd1e9432",
-            "mnist",
-        ),
-        Remote(
-            f"{_MNIST}/t10k-images-idx3-ubyte.gz",
-            1_648_877,
-            "9fb629c4189551a2d022fa330f9573f3",
-            "mnist",
-        ),
-        Remote(
-            f"{_MNIST}/t10k-labels-idx1-ubyte.gz",
-            4_542,
-            "ec29112dd5afa0611ce80d1b7f02629c",
-            "mnist",
-        ),
+    "mnist": _idx(
+        _MNIST,
+        "mnist",
+        (9_912_422, "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
+        (28_881, "d53e105ee54ea40749a09fcbcd1e9432"),
+        (1_648_877, "9fb629c4189551a2d022fa330f9573f3"),
+        (4_542, "ec29112dd5afa0611ce80d1b7f02629c"),
     ),
-    "fashion-mnist": (
-        Remote(
-            f"{_FASHION}/train-images-idx3-ubyte.gz",
-            26_421_880,
-            "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
-            "fashion-mnist",
-        ),
-        Remote(
-            f"{_FASHION}/train-labels-idx1-ubyte.gz",
-            29_515,
-            "25c81989df183df01b3e8a0aad5dffbe",
-            "fashion-mnist",
-        ),
-        Remote(
-            f"{_FASHION}/t10k-images-idx3-ubyte.gz",
-            4_422_102,
-            "bef4ecab320f06d8554ea6380940ec79",
-            "fashion-mnist",
-        ),
-        Remote(
-            f"{_FASHION}/t10k-labels-idx1-ubyte.gz",
-            5_148,
-            "bb300cfdad3c16e7a12a480ee83cd310",
-            "fashion-mnist",
-        ),
+    "fashion-mnist": _idx(
+        _FASHION,
+        "fashion-mnist",
+        (26_421_880, "8d4fb7e6c68d591d4c3dfef9ec88bf0d"),
+        (29_515, "25c81989df183df01b3e8a0aad5dffbe"),
+        (4_422_102, "bef4ecab320f06d8554ea6380940ec79"),
+        (5_148, "bb300cfdad3c16e7a12a480ee83cd310"),
     ),
     "flowers": (
         Remote(
@@ -122,8 +102,7 @@ PUBLISHED: dict[str, tuple[Remote, ...]] = {
 }
 BY_HAND = {
     "femnist": "FEMNIST is made by LEAF's own scripts (https://github.com/TalwalkarLab/leaf, "
-    "data/femnist/preprocess.sh); put the "
-    "folders train and test that they write into {folder}",
+    "data/femnist/preprocess.sh); put the folders train and test that they write into {folder}",
 }
 
 
@@ -138,18 +117,16 @@ def fetch(name: str, on_bytes: OnBytes | None = None, *, again: bool = False) ->
         raise ConfigError(
             f"there is no set named {name!r}{did_you_mean(name, [*PUBLISHED, *BY_HAND])}"
         )
-    there = SOURCES[name].find()
-    if there is not None and (not again or not SOURCES[name].places):
+    source, home = SOURCES[name], data_home()
+    there = source.find()
+    if there is not None and (not again or not source.places):
         return there
-    home = data_home()
     if name in BY_HAND:
-        raise DataError(BY_HAND[name].format(folder=home / SOURCES[name].places[0]))
+        raise DataError(BY_HAND[name].format(folder=home / source.places[0]))
     home.mkdir(parents=True, exist_ok=True)
     remotes = PUBLISHED[name]
-    needed, free = (
-        sum(remote.size * (2 if remote.unpacks else 1) for remote in remotes),
-        shutil.disk_usage(home).free,
-    )
+    needed = sum(remote.size * (2 if remote.unpacks else 1) for remote in remotes)
+    free = shutil.disk_usage(home).free
     if needed > free:
         raise DataError(
             f"{name} needs {needed / 1e6:.0f} MB, but only {free / 1e6:.0f} MB are free at {home}"
@@ -157,16 +134,16 @@ def fetch(name: str, on_bytes: OnBytes | None = None, *, again: bool = False) ->
     # Files that belong together appear together: a folder with half of them would pass for the set.
     for remote in remotes:
         _download(remote, _waiting(home, remote), on_bytes or (lambda *_: None))
-    for place in SOURCES[name].places:  # none of them holds the set, or it is wanted anew
+    for place in source.places:  # none of them holds the set, or it is wanted anew
         _set_aside(home / place)
     for remote in remotes:
         _place(remote, _waiting(home, remote), home)
     for folder in {remote.folder for remote in remotes if remote.folder}:
         os.replace(home / "downloads" / folder, home / folder)
-    found = SOURCES[name].find()
+    found = source.find()
     if found is None:
         raise DataError(
-            f"{name} was fetched, but none of {', '.join(SOURCES[name].places)} lies in {home} now"
+            f"{name} was fetched, but none of {', '.join(source.places)} lies in {home} now"
         )
     return found
 
@@ -217,8 +194,7 @@ def _download(remote: Remote, path: Path, on_bytes: OnBytes) -> None:
         return
     raise DataError(
         f"{remote.url} cannot be fetched ({problem or 'the connection closes early'}); {done:,} of "
-        f"{remote.size:,} bytes are "
-        "kept, and the same command goes on there"
+        f"{remote.size:,} bytes are kept, and the same command goes on there"
     )
 
 
@@ -249,15 +225,15 @@ def _check(remote: Remote, path: Path) -> None:
         path.unlink()
         raise DataError(
             f"{remote.url} is not what the publisher states: md5 {found} instead of {remote.md5}. "
-            "It was thrown away; fetch it "
-            "again, or look whether something on the way changes downloads"
+            "It was thrown away; fetch it again, or look whether something on the way changes "
+            "downloads"
         )
 
 
 def _place(remote: Remote, path: Path, home: Path) -> None:
-    if remote.unpacks is None and path.exists():
-        os.replace(path, path.with_name(remote.name) if remote.folder else home / remote.name)
     if remote.unpacks is None:
+        if path.exists():
+            os.replace(path, path.with_name(remote.name) if remote.folder else home / remote.name)
         return
     unpacking = home / "downloads" / f"{remote.name}.unpacked"
     shutil.rmtree(unpacking, ignore_errors=True)

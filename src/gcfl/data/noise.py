@@ -10,7 +10,7 @@ attribute   the label is right, the sample itself is spoiled (see corruption.py)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -19,7 +19,6 @@ import numpy.typing as npt
 
 from gcfl.base.data_types import FloatArray, IntArray
 from gcfl.base.errors import DataError
-from gcfl.data.partition import Partition
 
 Kind = Literal["uniform", "pair", "confusion", "open", "given", "attribute"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -29,10 +28,9 @@ Flip = Callable[[IntArray, np.random.Generator], IntArray]  # clean labels (m,) 
 
 @dataclass(frozen=True)
 class Truth:
-    """What no method may see, by row of the source: clean labels (n,), and which noise hit a sample
-    (n,).
+    """What no method may see, by row of the source: clean labels (n,), and which noise hit it.
 
-    kinds: 0 for a clean sample, else 1 + the noise's place in KINDS.
+    kinds (n,): 0 for a clean sample, else 1 + the noise's place in KINDS.
     """
 
     labels: IntArray
@@ -86,71 +84,13 @@ def confusion(matrix: FloatArray) -> Flip:
     return flip
 
 
-def strike(
-    partition: Partition,
-    rates: FloatArray,
-    kinds: Sequence[Kind],
-    hit: npt.NDArray[np.int8],
-    draw: np.random.Generator,
-) -> list[IntArray]:
-    """For each kind, the rows that it hits: of every client i, round(rates[i] · n_i) samples in
-    all, shared evenly.
-
-    `round` is Python's (halves to even); what does not divide evenly goes to the kinds named first.
-    Samples that some noise has hit before (hit (n,) not 0) are left alone.
-    """
-    sizes, owners = partition.sizes, partition.owners
-    totals = np.array(
-        [round(float(rate) * int(size)) for rate, size in zip(rates, sizes, strict=True)],
-        dtype=np.int64,
-    )
-    taken = hit[partition.order] != 0
-    free = sizes - np.bincount(owners[taken], minlength=len(sizes))
-    if (totals > free).any():
-        client = int((totals > free).argmax())
-        raise DataError(
-            f"client {client} has only {free[client]} of {sizes[client]} samples that no other "
-            f"noise has hit, and {totals[client]} "
-            "more are to be; lower data.noise"
-        )
-    # One random key per sample; within each client, the lowest keys are hit.
-    ranked = np.lexsort((draw.random(len(owners)), taken, owners))
-    rank = np.arange(len(owners)) - np.repeat(partition.offsets[:-1], sizes)
-    rows, start = [], np.zeros_like(totals)
-    for place in range(len(kinds)):
-        end = start + totals // len(kinds) + (place < totals % len(kinds))
-        rows.append(
-            partition.order[
-                ranked[(rank >= np.repeat(start, sizes)) & (rank < np.repeat(end, sizes))]
-            ]
-        )
-        start = end
-    return rows
-
-
-def rates_of(
-    rate: float, spread: float, rates: list[float] | None, clients: int, draw: np.random.Generator
-) -> FloatArray:
-    """(N,) each client's rate: as listed, or drawn from rate ± spread, kept in [0, 1)."""
-    if rates is not None:
-        if len(rates) != clients:
-            raise DataError(
-                f"data.noise_rates has {len(rates)} rates, but there are {clients} clients"
-            )
-        return np.array(rates)
-    drawn = rate + spread * draw.uniform(-1, 1, clients)
-    return np.clip(drawn, 0, np.nextafter(1, 0))
-
-
 @dataclass(frozen=True)
 class OpenSet:
-    """The reduced task: kept (C',) are the old numbers of its classes; observed (n,) and clean (n,)
-    are in new numbers.
-
-    clean is OUTSIDE for a sample whose class left.
+    """The reduced task: classes (C',) are the old numbers of those that remain; observed (n,) and
+    clean (n,) are in new numbers, and clean is OUTSIDE for a sample whose class left.
     """
 
-    kept: IntArray
+    classes: IntArray
     observed: IntArray
     clean: IntArray
 
@@ -168,11 +108,16 @@ def open_set(labels: IntArray, classes: int, rate: float, draw: np.random.Genera
             f"open-set noise of {rate:g} leaves {classes - gone} of {classes} classes; at least "
             "two must remain"
         )
-    kept = np.sort(draw.permutation(classes)[gone:])
-    renumbered = np.full(classes, OUTSIDE, dtype=np.int64)
-    renumbered[kept] = np.arange(len(kept))
-    clean = renumbered[labels]
+    remaining = np.sort(draw.permutation(classes)[gone:])
+    clean = renumbered(labels, remaining)
     outside = clean == OUTSIDE
     observed = clean.copy()
-    observed[outside] = draw.integers(0, len(kept), int(outside.sum()))
-    return OpenSet(kept, observed, clean)
+    observed[outside] = draw.integers(0, len(remaining), int(outside.sum()))
+    return OpenSet(remaining, observed, clean)
+
+
+def renumbered(labels: IntArray, classes: IntArray) -> IntArray:
+    """Labels (n,) as places in `classes` (C',), OUTSIDE for those of no such class."""
+    numbers = np.full(int(max(labels.max(initial=0), classes.max())) + 1, OUTSIDE, dtype=np.int64)
+    numbers[classes] = np.arange(len(classes))
+    return numbers[labels]

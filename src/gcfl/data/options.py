@@ -1,13 +1,19 @@
-"""[data]: which samples, who holds them, which labels are wrong."""
+"""[data]: which samples, who holds them, which labels are wrong; and which settings do not go
+together.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator
 
+from gcfl.base.errors import ConfigError
 from gcfl.base.options import Count, Options, Size, at_least, within
+from gcfl.data.corruption import chosen
 from gcfl.data.noise import Kind
+from gcfl.data.source import Source, read_text
 
 Rate = Annotated[float, AfterValidator(within(0, 1, high_open=True))]
 
@@ -28,7 +34,7 @@ class DataOptions(Options):
     """[data]"""
 
     source: str = "digits"
-    """a name of `gcfl list data`, or a path: image folders, CSV, parquet, npz, IDX, LEAF, CIFAR"""
+    """a name of `gcfl list data`, or a path to files of a kind that it lists"""
     label: str = "label"
     """tables: the column of the labels"""
     image_size: Annotated[int, AfterValidator(at_least(4))] = 32
@@ -88,3 +94,64 @@ class DataOptions(Options):
     def kinds(self) -> list[Kind]:
         """The noises to make, in the order named."""
         return [self.noise_kind] if isinstance(self.noise_kind, str) else self.noise_kind
+
+
+def digest(options: DataOptions) -> str:
+    """A hash of the files that the settings name beside the data, or nothing where they name none:
+    it belongs to a run's identity.
+    """
+    paths = [path for path in (options.owners, options.noise_file) if path is not None]
+    if not paths:
+        return ""
+    texts = "\x1f".join(read_text(path, "data") for path in paths)
+    return hashlib.sha256(texts.encode()).hexdigest()[:16]
+
+
+def check(source: Source, options: DataOptions) -> None:
+    """Settings that contradict each other, or that nothing would use: told before any work."""
+    kinds = set(options.kinds)
+    if len(kinds & {"confusion", "open", "given"}) > 1:
+        raise ConfigError(f"data.noise_kind {options.noise_kind!r} cannot be combined")
+    if {"open", "given"} & kinds:
+        for purpose in ("validation", "test"):
+            if getattr(options, f"{purpose}_noise"):
+                raise ConfigError(
+                    f"data.{purpose}_noise cannot be had with data.noise_kind 'open' or 'given'"
+                )
+    _check_unused(options)
+    if "attribute" in kinds:
+        chosen(source.x, options.corruptions)
+    if "open" in kinds and options.noise:
+        share, classes = options.noise / len(options.kinds), len(source.classes)
+        if round(share * classes) == 0:
+            raise ConfigError(
+                f"data.noise has no effect: open-set noise of {share:g} takes none of {classes} "
+                "classes; raise it"
+            )
+
+
+def _check_unused(options: DataOptions) -> None:
+    kinds, rates = set(options.kinds), options.noise_rates is not None
+    if (rates or options.noise_spread) and ("open" in kinds or kinds == {"given"}):
+        raise ConfigError(
+            "data.noise_rates and data.noise_spread have no effect with data.noise_kind "
+            f"{options.noise_kind!r}"
+        )
+    if rates and (options.noise or options.noise_spread):
+        name = "noise" if options.noise else "noise_spread"
+        raise ConfigError(
+            f"data.{name} has no effect with data.noise_rates, which names a rate for each client"
+        )
+    if kinds == {"given"} and options.noise:
+        raise ConfigError(
+            "data.noise has no effect with data.noise_kind 'given': the file says which labels are "
+            "wrong"
+        )
+    if options.noise_file is not None and not {"given", "confusion"} & kinds:
+        raise ConfigError(
+            "data.noise_file has no effect without data.noise_kind 'given' or 'confusion'"
+        )
+    if options.corruptions is not None and "attribute" not in kinds:
+        raise ConfigError("data.corruptions has no effect without data.noise_kind 'attribute'")
+    if options.owners is not None and options.partition != "given":
+        raise ConfigError("data.owners has no effect without data.partition 'given'")

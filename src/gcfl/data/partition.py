@@ -4,14 +4,21 @@ whatever N is.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from gcfl.base.data_types import IntArray
-from gcfl.base.errors import DataError
+from gcfl.base.errors import ConfigError, DataError
 from gcfl.base.options import largest_remainder
+from gcfl.data.options import DataOptions
+from gcfl.data.source import Source
+
+log = logging.getLogger("gcfl.data")
 
 
 @dataclass(frozen=True)
@@ -38,8 +45,85 @@ class Partition:
 
     def keep(self, mask: np.ndarray) -> Partition:
         """Only the places of `order` where mask (n,) holds."""
-        kept = np.concatenate([[0], np.cumsum(mask)])[self.offsets]
-        return Partition(self.order[mask], kept.astype(np.int64))
+        offsets = np.concatenate([[0], np.cumsum(mask)])[self.offsets]
+        return Partition(self.order[mask], offsets.astype(np.int64))
+
+
+def assign(
+    source: Source, rows: IntArray, options: DataOptions, draw: np.random.Generator
+) -> tuple[Partition, tuple[str, ...] | None]:
+    """Who holds which of these rows, by the partition that the settings name, and the clients'
+    names where the data has them.
+
+    Where that would break what was asked for (shards, groups, given), nothing is moved to reach the
+    minimum.
+    """
+    labels, classes, clients = source.y[rows], len(source.classes), options.clients
+    names: tuple[str, ...] | None = None
+    if options.partition == "given":
+        if options.owners is None:
+            raise ConfigError(
+                "partition 'given' needs data.owners: a file with the client's name of every "
+                "sample, one per line"
+            )
+        lines = np.array(source.lines(options.owners, "data.owners"))
+        _warn_of_lost("clients", lines, rows)
+        found, owners = np.unique(lines[rows], return_inverse=True)
+        clients, names = len(found), tuple(found.tolist())
+    elif clients * options.min_size > len(rows):
+        raise _too_few(len(rows), clients, options.min_size)
+    elif options.partition == "groups":
+        if source.groups is None:
+            raise DataError(
+                f"{source.name} has no groups; a table names their column with data.group"
+            )
+        _warn_of_lost("groups", source.groups, rows)
+        owners = whole_groups(source.groups[rows], clients, draw)
+        names = _group_names(source.groups[rows], owners, clients)
+    elif options.partition == "shards":
+        owners = shards(labels, classes, clients, options.classes_per_client, draw)
+    else:
+        if options.partition == "iid":
+            owners = iid(labels, clients, draw)
+        elif options.partition == "quantity":
+            owners = quantity(labels, clients, options.alpha, draw)
+        else:
+            owners = dirichlet(labels, classes, clients, options.alpha, draw)
+        owners = ensure_minimum(owners, clients, options.min_size, draw)
+    partition = from_owners(rows, owners, clients)
+    smallest = int(partition.sizes.argmin())
+    if partition.sizes[smallest] < options.min_size:
+        raise DataError(
+            f"client {names[smallest] if names else smallest} has {partition.sizes[smallest]} "
+            f"samples, fewer than data.min_size ({options.min_size}); lower data.min_size"
+        )
+    return partition, names
+
+
+def _warn_of_lost(what: str, names: npt.NDArray[Any], rows: IntArray) -> None:
+    """Those whose samples all went to server and test are not in the federation, and somebody
+    should know.
+    """
+    everyone = np.unique(names)
+    lost = np.setdiff1d(everyone, names[rows]).tolist()
+    if lost:
+        log.warning(
+            "%d of %d %s have no sample left beside the server's and the test set: %s",
+            len(lost),
+            len(everyone),
+            what,
+            ", ".join(lost[:5]) + (", ..." if len(lost) > 5 else ""),
+        )
+
+
+def _group_names(
+    groups: npt.NDArray[Any], owners: IntArray, clients: int
+) -> tuple[str, ...] | None:
+    """The clients' names, where each holds exactly one group."""
+    names, first = np.unique(groups, return_index=True)
+    if len(names) != clients:
+        return None
+    return tuple(str(names[place]) for place in np.argsort(owners[first]))
 
 
 def from_owners(ids: IntArray, owners: IntArray, clients: int) -> Partition:
@@ -51,8 +135,7 @@ def from_owners(ids: IntArray, owners: IntArray, clients: int) -> Partition:
 
 def iid(labels: IntArray, clients: int, draw: np.random.Generator) -> IntArray:
     """Owners (n,): a random deal, sizes equal to within one."""
-    owners = np.arange(len(labels)) % clients
-    return draw.permutation(owners)
+    return draw.permutation(np.arange(len(labels)) % clients)
 
 
 def dirichlet(
@@ -74,8 +157,7 @@ def _dirichlet_row(clients: int, alpha: float, draw: np.random.Generator) -> np.
     total = gammas.sum()
     if total > 0:
         return np.asarray(gammas / total)
-    # A tiny alpha underflows every gamma: the limit of the distribution puts all mass on one
-    # client.
+    # A tiny alpha underflows every gamma: in the limit, one client gets everything.
     shares = np.zeros(clients)
     shares[draw.integers(clients)] = 1.0
     return shares
@@ -99,13 +181,13 @@ def shards(
     holders: list[list[int]] = [[] for _ in range(classes)]
     for client in draw.permutation(clients).tolist():
         # The classes with the fewest holders first; equal ones in random order.
-        order = np.lexsort((draw.random(classes), np.array([len(held) for held in holders])))
+        order = np.lexsort((draw.random(classes), np.array(list(map(len, holders)))))
         for label in order[:per_client].tolist():
             holders[label].append(client)
     owners = np.empty(len(labels), dtype=np.int64)
-    for label, held in enumerate(holders):
+    for label, others in enumerate(holders):
         members = draw.permutation(np.flatnonzero(labels == label))
-        owners[members] = np.resize(draw.permutation(held), len(members))
+        owners[members] = np.resize(draw.permutation(others), len(members))
     return owners
 
 
@@ -133,12 +215,6 @@ def whole_groups(groups: np.ndarray, clients: int, draw: np.random.Generator) ->
     return holder[inverse]
 
 
-def named_owners(names: np.ndarray) -> tuple[IntArray, list[str]]:
-    """Owners (n,) from a client's name per sample, and the names in the clients' order (sorted)."""
-    known, inverse = np.unique(names, return_inverse=True)
-    return inverse.astype(np.int64), [str(name) for name in known]
-
-
 def ensure_minimum(
     owners: IntArray, clients: int, minimum: int, draw: np.random.Generator
 ) -> IntArray:
@@ -149,7 +225,7 @@ def ensure_minimum(
     was.
     """
     if clients * minimum > len(owners):
-        raise too_few(len(owners), clients, minimum)
+        raise _too_few(len(owners), clients, minimum)
     sizes = np.bincount(owners, minlength=clients)
     lacking = np.maximum(minimum - sizes, 0)
     deficit = int(lacking.sum())
@@ -167,7 +243,7 @@ def ensure_minimum(
     return mended
 
 
-def too_few(samples: int, clients: int, minimum: int) -> DataError:
+def _too_few(samples: int, clients: int, minimum: int) -> DataError:
     return DataError(
         f"{clients} clients with at least {minimum} samples each need {clients * minimum} samples, "
         f"but there are {samples}; lower data.clients or data.min_size"
@@ -175,9 +251,7 @@ def too_few(samples: int, clients: int, minimum: int) -> DataError:
 
 
 def _levelled(sizes: IntArray, deficit: int) -> IntArray:
-    """How many samples each client gives when `deficit` are taken one by one from the largest of
-    the moment.
-    """
+    """How many each client gives if `deficit` are taken one by one from the largest so far."""
     low, high = 0, int(sizes.max())
     while low < high:  # the lowest level that does not take more than the deficit
         level = (low + high) // 2

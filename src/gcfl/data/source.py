@@ -1,9 +1,17 @@
-"""What a reader gives: arrays and class names. Knows nothing of clients or noise."""
+"""What a reader gives: arrays and class names; what a site's must look like; where data lives.
+
+Knows nothing of clients or noise.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import logging
+import os
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,9 +19,37 @@ import numpy.typing as npt
 
 from gcfl.base import rng
 from gcfl.base.data_types import IntArray
-from gcfl.base.errors import DataError
+from gcfl.base.errors import DataError, did_you_mean
+
+log = logging.getLogger("gcfl.data")
 
 Pair = tuple[npt.NDArray[Any], IntArray]
+_SAY_EVERY_SECONDS = 5.0
+
+
+def data_home() -> Path:
+    """The folder that named sets are looked for in: GCFL_DATA_HOME, else the user's cache."""
+    chosen = os.environ.get("GCFL_DATA_HOME")
+    if chosen:
+        return Path(chosen).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "gcfl"
+
+
+def cache_folder() -> Path:
+    """What was made from data and can be made again."""
+    folder = data_home() / "cache"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def progress(count: int, doing: str) -> Iterator[int]:
+    """0 .. count - 1, telling from time to time how far it is."""
+    told = time.monotonic()
+    for place in range(count):
+        yield place
+        if time.monotonic() - told > _SAY_EVERY_SECONDS:
+            told = time.monotonic()
+            log.info("%s: %d of %d", doing, place + 1, count)
 
 
 @dataclass(frozen=True)
@@ -54,25 +90,87 @@ class Source:
             sha.update("\x1f".join(self.groups.tolist()).encode())
         return sha.hexdigest()[:16]
 
+    def lines(self, path: str, setting: str) -> list[str]:
+        """The lines of a file with one for every sample of the whole source: those in use here."""
+        names = [line.strip() for line in read_text(path, setting).splitlines()]
+        if "" in names:
+            raise DataError(
+                f"{path} ({setting}) has nothing in line {names.index('') + 1}; every sample needs "
+                "a name"
+            )
+        whole = self.of or len(self)
+        if len(names) != whole:
+            raise DataError(
+                f"{path} ({setting}) has {len(names)} lines, but {self.name} has {whole} samples"
+            )
+        return names if self.rows is None else [names[row] for row in self.rows]
+
 
 def subset(source: Source, samples: int | None, seed: int) -> Source:
-    """A random `samples` of the source, in its order; its own validation and test sets stay
-    whole.
-    """
+    """A random `samples` of the source, in its order; validation and test stay whole."""
     if samples is None or samples == len(source):
         return source
     if samples > len(source):
         raise DataError(
             f"data.samples is {samples}, but {source.name} has only {len(source)} samples"
         )
-    keep = np.sort(rng.stream(seed, "subset").permutation(len(source))[:samples])
-    groups = None if source.groups is None else source.groups[keep]
-    rows = keep if source.rows is None else source.rows[keep]
+    rows = np.sort(rng.stream(seed, "subset").permutation(len(source))[:samples])
     return replace(
         source,
-        x=source.x[keep],
-        y=source.y[keep],
-        groups=groups,
-        rows=rows,
+        x=source.x[rows],
+        y=source.y[rows],
+        groups=None if source.groups is None else source.groups[rows],
+        rows=rows if source.rows is None else source.rows[rows],
         of=source.of or len(source),
     )
+
+
+@dataclass(frozen=True)
+class Schema:
+    """What the samples of a site must be: C classes (label c is the c-th), a sample's shape and
+    number type, and a table's columns in their order.
+    """
+
+    classes: tuple[str | int, ...]
+    shape: tuple[int, ...]
+    kind: str
+    columns: tuple[str, ...] | None = None
+
+    @classmethod
+    def of(cls, source: Source, classes: Sequence[str | int]) -> Schema:
+        return cls(tuple(classes), tuple(source.x.shape[1:]), str(source.x.dtype), source.columns)
+
+    def codes(self, names: Sequence[Any] | npt.NDArray[Any], where: str) -> IntArray:
+        """Names (n,) to labels (n,) in 0 .. C - 1. A class that the server does not know is refused
+        by its name.
+        """
+        numbers = {str(name): number for number, name in enumerate(self.classes)}
+        texts = [str(name) for name in names]
+        for text in dict.fromkeys(texts):
+            if text not in numbers:
+                raise DataError(
+                    f"{where} has the class {text!r}, which the server does not "
+                    f"know{did_you_mean(text, numbers)}"
+                )
+        return np.array([numbers[text] for text in texts], dtype=np.int64)
+
+    def check(self, source: Source) -> None:
+        """A sample must be what the server's model takes."""
+        if source.x.shape[1:] != self.shape:
+            raise DataError(
+                f"{source.name} has samples of shape {source.x.shape[1:]}, but the server's model "
+                f"takes {self.shape}"
+            )
+        if str(source.x.dtype) != self.kind:
+            raise DataError(
+                f"{source.name} holds numbers of type {source.x.dtype}, but the server's are "
+                f"{self.kind}, and so their scales may differ; convert them"
+            )
+
+
+def read_text(path: str, setting: str) -> str:
+    """A small file that a setting names."""
+    try:
+        return Path(path).expanduser().read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} ({setting}) cannot be read ({error})") from None

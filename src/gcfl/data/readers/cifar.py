@@ -9,7 +9,8 @@ from __future__ import annotations
 import io
 import pickle
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gcfl.base.errors import DataError, one_line
-from gcfl.data.source import Source
+from gcfl.data.options import DataOptions
+from gcfl.data.source import Schema, Source
 
 _PIXELS = 3 * 32 * 32
 PLACES = {
@@ -34,33 +36,48 @@ PLACES = {
         "cifar-100-python.tar.gz",
     ),
 }
+_BATCHES = {
+    10: ([f"data_batch_{number}" for number in range(1, 6)], ["test_batch"]),
+    100: (["train"], ["test"]),
+}
 _TEN = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
 Files = Mapping[str, bytes]
 Part = tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]
 
 
-def read(path: Path, classes: int) -> Source:
-    """The official training set as data, the official test set as test; labels are the fine
-    ones.
+@dataclass(frozen=True)
+class Cifar:
+    """The official training set as data, the official test set as test; labels are the fine ones.
+
+    classes: 10, 100, or None for whichever is there.
     """
-    files = _files(path)
-    parts = _binary(path, files, classes) or _python(path, files, classes)
-    if parts is None:
+
+    classes: int | None = None
+    eats = "CIFAR"
+
+    def recognises(self, path: Path) -> bool:
+        found = _kind(path)
+        return found is not None and self.classes in (None, found)
+
+    def read(self, path: Path, options: DataOptions, schema: Schema | None) -> Source:
+        classes, files = self.classes or _kind(path) or 10, _files(path)
+        for ending, decode in ((".bin", _binary), ("", _python)):
+            parts = [[f"{name}{ending}" for name in part] for part in _BATCHES[classes]]
+            if all(name in files for part in parts for name in part):
+                train, test = (
+                    decode(path, {name: files[name] for name in part}, classes) for part in parts
+                )
+                names = _class_names(files, classes)
+                return Source(
+                    f"cifar{classes}", *train, names, test=test, validation_from_test=True
+                )
         raise DataError(
             f"{path} holds no CIFAR-{classes}: neither the binary version nor the python version"
         )
-    train, test = parts
-    return Source(
-        f"cifar{classes}",
-        *train,
-        _class_names(files, classes),
-        test=test,
-        validation_from_test=True,
-    )
 
 
-def holds(path: Path) -> int | None:
+def _kind(path: Path) -> int | None:
     """Which CIFAR a folder or archive holds, by its files' names: 10, 100 or None."""
     if path.is_dir():
         names = {file.name for file in path.iterdir() if file.is_file()}
@@ -91,61 +108,40 @@ def _class_names(files: Files, classes: int) -> tuple[str, ...]:
         names: list[str] = text.decode().split()
     else:
         meta = files.get("batches.meta") or files.get("meta")
-        held = _unpickle(meta, "meta") if meta is not None else {}
-        listed = held.get("label_names", held.get("fine_label_names"))
+        table = _unpickle(meta, "meta") if meta is not None else {}
+        listed = table.get("label_names", table.get("fine_label_names"))
         names = [_text(name) for name in listed] if isinstance(listed, list) else []
     if len(names) == classes:
         return tuple(names)
     return _TEN if classes == 10 else tuple(f"class {label}" for label in range(classes))
 
 
-def _names(files: Files, classes: int, ending: str) -> tuple[list[str], str] | None:
-    """The files of the training set and of the test set, where all are there."""
-    train = (
-        [f"data_batch_{number}{ending}" for number in range(1, 6)]
-        if classes == 10
-        else [f"train{ending}"]
-    )
-    test = f"test_batch{ending}" if classes == 10 else f"test{ending}"
-    return (train, test) if {*train, test} <= files.keys() else None
-
-
-def _binary(path: Path, files: Files, classes: int) -> tuple[Part, Part] | None:
-    names = _names(files, classes, ".bin")
+def _binary(path: Path, files: Files, classes: int) -> Part:
     labels = 1 if classes == 10 else 2  # CIFAR-100 has the coarse label first
-
-    def rows(names: list[str]) -> Part:
-        parts = []
-        for name in names:
-            flat = np.frombuffer(files[name], dtype=np.uint8)
-            if flat.size == 0 or flat.size % (labels + _PIXELS):
-                raise DataError(
-                    f"{path / name} is cut off or not CIFAR-{classes}: {flat.size} bytes are no "
-                    "whole number of images"
-                )
-            parts.append(flat.reshape(-1, labels + _PIXELS))
-        table = np.concatenate(parts)
-        return _part(path, table[:, labels:], table[:, labels - 1], classes)
-
-    return (rows(names[0]), rows([names[1]])) if names else None
-
-
-def _python(path: Path, files: Files, classes: int) -> tuple[Part, Part] | None:
-    names = _names(files, classes, "")
-    key = "labels" if classes == 10 else "fine_labels"
-
-    def rows(names: list[str]) -> Part:
-        held = [_unpickle(files[name], str(path / name)) for name in names]
-        try:
-            data = np.concatenate([np.asarray(part["data"], dtype=np.uint8) for part in held])
-            labels = np.concatenate([np.asarray(part[key], dtype=np.int64) for part in held])
-        except (KeyError, ValueError, TypeError, OverflowError) as error:
+    rows = []
+    for name, blob in files.items():
+        flat = np.frombuffer(blob, dtype=np.uint8)
+        if flat.size == 0 or flat.size % (labels + _PIXELS):
             raise DataError(
-                f"{path / names[0]} is not a batch of CIFAR-{classes} ({one_line(error)})"
-            ) from None
-        return _part(path, data, labels, classes)
+                f"{path / name} is cut off or not CIFAR-{classes}: {flat.size} bytes are no whole "
+                "number of images"
+            )
+        rows.append(flat.reshape(-1, labels + _PIXELS))
+    table = np.concatenate(rows)
+    return _part(path, table[:, labels:], table[:, labels - 1], classes)
 
-    return (rows(names[0]), rows([names[1]])) if names else None
+
+def _python(path: Path, files: Files, classes: int) -> Part:
+    key = "labels" if classes == 10 else "fine_labels"
+    batches = [_unpickle(blob, str(path / name)) for name, blob in files.items()]
+    try:
+        pixels = np.concatenate([np.asarray(batch["data"], np.uint8) for batch in batches])
+        labels = np.concatenate([np.asarray(batch[key], np.int64) for batch in batches])
+    except (KeyError, ValueError, TypeError, OverflowError) as error:
+        raise DataError(
+            f"{path / next(iter(files))} is not a batch of CIFAR-{classes} ({one_line(error)})"
+        ) from None
+    return _part(path, pixels, labels, classes)
 
 
 def _part(
@@ -158,10 +154,8 @@ def _part(
         )
     wrong = labels[(labels < 0) | (labels >= classes)]
     if len(labels) == 0 or wrong.size:
-        raise DataError(
-            f"{path} is not CIFAR-{classes}: it has "
-            f"{f'the label {wrong[0]}' if wrong.size else 'no images'}"
-        )
+        found = f"the label {wrong[0]}" if wrong.size else "no images"
+        raise DataError(f"{path} is not CIFAR-{classes}: it has {found}")
     return np.ascontiguousarray(pixels).reshape(-1, 3, 32, 32), labels.astype(np.int64)
 
 
@@ -188,19 +182,14 @@ class _OnlyArrays(pickle.Unpickler):
 
 def _unpickle(blob: bytes, what: str) -> dict[str, Any]:
     try:
-        held = _OnlyArrays(io.BytesIO(blob), encoding="bytes").load()
+        batch = _OnlyArrays(io.BytesIO(blob), encoding="bytes").load()
     except DataError as error:
         raise DataError(f"{what} {error}: refused") from None
     except Exception as error:  # a broken pickle can raise anything
         raise DataError(f"{what} is not a CIFAR batch ({type(error).__name__})") from None
-    if not isinstance(held, dict):
+    if not isinstance(batch, dict):
         raise DataError(f"{what} is not a CIFAR batch")
-    return dict(_texts(held))
-
-
-def _texts(held: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
-    for key, value in held.items():
-        yield _text(key), value
+    return {_text(key): value for key, value in batch.items()}
 
 
 def _text(value: Any) -> str:

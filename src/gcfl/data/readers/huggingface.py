@@ -8,6 +8,7 @@ import hashlib
 import logging
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ import numpy.typing as npt
 
 from gcfl.base.errors import DataError, did_you_mean, one_line
 from gcfl.data.arrays import arrays
+from gcfl.data.options import DataOptions
 from gcfl.data.readers import images
-from gcfl.data.source import Source
+from gcfl.data.source import Schema, Source
 
 log = logging.getLogger("gcfl.data")
 
@@ -26,17 +28,29 @@ _KINDS = ("Dataset", "DatasetDict", "IterableDataset", "IterableDatasetDict")
 _SPLITS = {"test": ("test",), "validation": ("validation", "valid", "val", "dev")}
 
 
-def holds(path: Path) -> bool:
-    """Whether the folder was written by save_to_disk."""
-    return path.is_dir() and any(
-        (path / name).exists() for name in ("dataset_dict.json", "dataset_info.json")
-    )
+@dataclass(frozen=True)
+class HuggingFace:
+    """What save_to_disk wrote."""
+
+    eats = "a Hugging Face folder (save_to_disk)"
+
+    def recognises(self, path: Path) -> bool:
+        marks = ("dataset_dict.json", "dataset_info.json")
+        return path.is_dir() and any((path / mark).exists() for mark in marks)
+
+    def read(self, path: Path, options: DataOptions, schema: Schema | None) -> Source:
+        try:
+            found = _library().load_from_disk(str(path))
+        except (OSError, ValueError, KeyError) as error:
+            raise DataError(
+                f"{path} is not a whole folder of save_to_disk ({one_line(error)})"
+            ) from error
+        return from_huggingface(found, options.label, options.group, options.image_size, path.name)
 
 
 def is_huggingface(thing: Any) -> bool:
-    """Whether it is one of the library's datasets, without importing the library for it. Others'
-    modules may have its name.
-    """
+    """Whether it is one of the library's datasets, without importing the library for it."""
+    # Somebody's own module may have the library's name.
     library = sys.modules.get("datasets")
     kinds = [getattr(library, name, None) for name in _KINDS]
     return all(isinstance(kind, type) for kind in kinds) and isinstance(thing, tuple(kinds))  # type: ignore[arg-type]
@@ -46,7 +60,7 @@ def on_the_hub(name: str) -> bool:
     return name.startswith(_PREFIX)
 
 
-def read_hub(name: str, label: str, group: str | None, size: int) -> Source:
+def read_hub(name: str, options: DataOptions) -> Source:
     """hf:owner/name or hf:owner/name:configuration."""
     library = _library()
     address, _, configuration = name.removeprefix(_PREFIX).partition(":")
@@ -57,18 +71,7 @@ def read_hub(name: str, label: str, group: str | None, size: int) -> Source:
         raise DataError(
             f"{name} cannot be had from the Hugging Face hub: {one_line(error)}"
         ) from error
-    return from_huggingface(found, label, group, size, address)
-
-
-def read_folder(path: Path, label: str, group: str | None, size: int) -> Source:
-    """What save_to_disk wrote."""
-    try:
-        found = _library().load_from_disk(str(path))
-    except (OSError, ValueError, KeyError) as error:
-        raise DataError(
-            f"{path} is not a whole folder of save_to_disk ({one_line(error)})"
-        ) from error
-    return from_huggingface(found, label, group, size, path.name)
+    return from_huggingface(found, options.label, options.group, options.image_size, address)
 
 
 def from_huggingface(
@@ -107,16 +110,11 @@ def from_huggingface(
         )
     classes = getattr(train.features[label], "names", None)
     source = arrays(pairs["train"], pairs.get("validation"), pairs.get("test"), classes)
-    return Source(
-        name,
-        source.x,
-        source.y,
-        source.classes,
-        source.validation,
-        source.test,
+    return replace(
+        source,
+        name=name,
         groups=None if group is None else np.asarray(train[group][:]).astype(str),
         validation_from_test=source.validation is None and source.test is not None,
-        own=True,
     )
 
 
@@ -187,9 +185,7 @@ def _inputs(split: Any, columns: list[str], size: int, name: str) -> npt.NDArray
 
 
 def _decoded(split: Any, column: str, size: int, name: str) -> npt.NDArray[np.uint8]:
-    """By way of the images' cache, whose key is the files that the dataset lies in. What lies in
-    memory is decoded each time.
-    """
+    """Through the images' cache, by the dataset's files; what has none is decoded each time."""
 
     def decode(row: int) -> npt.NDArray[np.uint8]:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import math
 import zlib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gcfl.base.errors import DataError
-from gcfl.data.source import Source
+from gcfl.data.options import DataOptions
+from gcfl.data.source import Schema, Source
 
 _STEMS = {
     "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
@@ -20,41 +22,42 @@ _STEMS = {
 }
 
 
-def holds(path: Path) -> bool:
-    return path.is_dir() and _find(path, _STEMS["train"][0]) is not None
-
-
-def read(path: Path, name: str = "idx", classes: tuple[str | int, ...] | None = None) -> Source:
+@dataclass(frozen=True)
+class Idx:
     """Images (n, 1, h, w) and labels; the t10k files are the official test set."""
-    parts = {}
-    for part, stems in _STEMS.items():
-        images, labels = (_array(_require(path, stem)) for stem in stems)
-        if images.ndim != 3 or labels.ndim != 1 or len(images) != len(labels):
+
+    name: str | None = None
+    classes: tuple[str | int, ...] | None = None
+    eats = "IDX files"
+
+    def recognises(self, path: Path) -> bool:
+        return path.is_dir() and _find(path, _STEMS["train"][0]) is not None
+
+    def read(self, path: Path, options: DataOptions, schema: Schema | None) -> Source:
+        name, parts = self.name or path.name, {}
+        for part, stems in _STEMS.items():
+            images, labels = (_array(_require(path, stem)) for stem in stems)
+            if images.ndim != 3 or labels.ndim != 1 or len(images) != len(labels):
+                raise DataError(
+                    f"the {part} files in {path} do not fit together: images {images.shape}, "
+                    f"labels {labels.shape}"
+                )
+            if len(images) == 0:
+                raise DataError(f"the {part} files in {path} have no images")
+            parts[part] = (images[:, None], labels.astype(np.int64))
+        found = int(max(labels.max() for _, labels in parts.values())) + 1
+        names = self.classes or tuple(range(found))
+        if found > len(names):
             raise DataError(
-                f"the {part} files in {path} do not fit together: images {images.shape}, labels "
-                f"{labels.shape}"
+                f"{path} has the label {found - 1}, but {name} has {len(names)} classes"
             )
-        if len(images) == 0:
-            raise DataError(f"the {part} files in {path} have no images")
-        parts[part] = (images[:, None], labels.astype(np.int64))
-    found = int(max(labels.max() for _, labels in parts.values())) + 1
-    names = classes or tuple(range(found))
-    if found > len(names):
-        raise DataError(f"{path} has the label {found - 1}, but {name} has {len(names)} classes")
-    return Source(name, *parts["train"], names, test=parts["test"], validation_from_test=True)
+        return Source(name, *parts["train"], names, test=parts["test"], validation_from_test=True)
 
 
 def _find(path: Path, stem: str) -> Path | None:
     dotted = stem.replace("-idx", ".idx")  # some mirrors write it so
-    return next(
-        (
-            path / f"{name}{end}"
-            for name in (stem, dotted)
-            for end in ("", ".gz")
-            if (path / f"{name}{end}").exists()
-        ),
-        None,
-    )
+    files = (path / f"{name}{end}" for name in (stem, dotted) for end in ("", ".gz"))
+    return next((file for file in files if file.exists()), None)
 
 
 def _require(path: Path, stem: str) -> Path:

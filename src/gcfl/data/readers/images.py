@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,63 +14,57 @@ import numpy.typing as npt
 
 from gcfl.base.errors import DataError, one_line
 from gcfl.base.files import new_npy, open_npy
-from gcfl.data.home import cache_folder
-from gcfl.data.known import Known
-from gcfl.data.source import Pair, Source
+from gcfl.data.options import DataOptions
+from gcfl.data.source import Pair, Schema, Source, cache_folder, progress
 
 log = logging.getLogger("gcfl.data")
 
-_SAY_EVERY_SECONDS = 5.0
 _SETS = {"train": ("train",), "test": ("test",), "validation": ("validation", "valid", "val")}
 _ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif")
 
 
-def holds(path: Path) -> bool:
-    return path.is_dir() and any(_images(folder) for folder in _folders(_parts(path)["train"]))
-
-
-def read(path: Path, size: int, name: str | None = None, known: Known | None = None) -> Source:
+@dataclass(frozen=True)
+class Images:
     """Images (n, 3, size, size), uint8, in the order of their paths; the classes are the folders'
     names, sorted.
 
     Shorter side first: an image is scaled so that it covers the square, then cut in the middle.
     Grey, palette, CMYK and 16-bit images become RGB; transparency lies on white. Where the folders
     are train and test (and perhaps validation), each with a folder per class, those are the sets.
-    known: the classes come from there, and a folder may be missing.
+    With a schema the classes come from there, and a folder may be missing.
     """
-    parts = _parts(path)
-    classes = [folder.name for folder in _folders(parts["train"])]
-    if known is not None:
-        known.codes(classes, str(parts["train"]))
-        classes = [str(label) for label in known.classes]
-    elif len(classes) < 2:
-        raise DataError(f"{path} needs a folder per class, at least two; found {classes}")
-    pairs = {part: _pair(folder, classes, size) for part, folder in parts.items()}
-    return Source(
-        name or path.name,
-        *pairs["train"],
-        tuple(classes),
-        pairs.get("validation"),
-        pairs.get("test"),
-        validation_from_test="test" in pairs and "validation" not in pairs,
-    )
+
+    name: str | None = None
+    eats = "a folder per class of images"
+
+    def recognises(self, path: Path) -> bool:
+        return path.is_dir() and any(_images(folder) for folder in _folders(_parts(path)["train"]))
+
+    def read(self, path: Path, options: DataOptions, schema: Schema | None) -> Source:
+        parts = _parts(path)
+        classes = [folder.name for folder in _folders(parts["train"])]
+        if schema is not None:
+            schema.codes(classes, str(parts["train"]))
+            classes = [str(label) for label in schema.classes]
+        elif len(classes) < 2:
+            raise DataError(f"{path} needs a folder per class, at least two; found {classes}")
+        pairs = {part: _pair(at, classes, options.image_size) for part, at in parts.items()}
+        return Source(
+            self.name or path.name,
+            *pairs["train"],
+            tuple(classes),
+            pairs.get("validation"),
+            pairs.get("test"),
+            validation_from_test="test" in pairs and "validation" not in pairs,
+        )
 
 
 def _parts(path: Path) -> dict[str, Path]:
     """The folder itself, or its train, test and validation folders where it has nothing else."""
-    known = {title: part for part, titles in _SETS.items() for title in titles}
-    folders = {known.get(folder.name): folder for folder in _folders(path)}
-    split = (
-        "train" in folders
-        and len(folders) > 1
-        and None not in folders
-        and any(map(_images, _folders(folders["train"])))
-    )
-    return (
-        {part: folder for part, folder in folders.items() if part is not None}
-        if split
-        else {"train": path}
-    )
+    part_of = {title: part for part, titles in _SETS.items() for title in titles}
+    parts = {part_of.get(folder.name, ""): folder for folder in _folders(path)}
+    has_sets = "train" in parts and "" not in parts and len(parts) > 1
+    return parts if has_sets and any(map(_images, _folders(parts["train"]))) else {"train": path}
 
 
 def _pair(path: Path, classes: list[str], size: int) -> Pair:
@@ -111,9 +105,7 @@ def _images(folder: Path) -> list[Path]:
 
 
 def _cached(path: Path, files: list[Path], size: int) -> npt.NDArray[np.uint8]:
-    """Decoded once; the key is every file's name, size and time, so that a changed folder is read
-    anew.
-    """
+    """Decoded once; the key is every file's name, size and time: a changed folder is read anew."""
     sha = hashlib.sha256(f"{path.resolve()}|{size}".encode())
     for file in files:
         facts = file.stat()
@@ -124,20 +116,14 @@ def _cached(path: Path, files: list[Path], size: int) -> npt.NDArray[np.uint8]:
 def cached(
     key: str, items: Sequence[Any], decode: Callable[[Any], npt.NDArray[np.uint8]], size: int
 ) -> npt.NDArray[np.uint8]:
-    """Images (n, 3, size, size) in a file of the cache that is mapped and not read, decoded into it
-    at the first time.
-    """
+    """Images (n, 3, size, size), decoded once into a file of the cache, which is mapped."""
     cache = cache_folder() / f"images-{key}.npy"
     stored = open_npy(cache)
     if stored is not None:
         return stored
-    said = time.monotonic()
     with new_npy(cache, (len(items), 3, size, size), np.uint8) as x:
-        for place, item in enumerate(items):
-            x[place] = decode(item)
-            if time.monotonic() - said > _SAY_EVERY_SECONDS:
-                said = time.monotonic()
-                log.info("reading images: %d of %d", place + 1, len(items))
+        for place in progress(len(items), "reading images"):
+            x[place] = decode(items[place])
     made = open_npy(cache)
     if made is None:
         raise DataError(f"{cache} was written and cannot be read again: is the disk full?")

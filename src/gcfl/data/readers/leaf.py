@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +16,35 @@ import numpy.typing as npt
 from gcfl.base.data_types import IntArray
 from gcfl.base.errors import DataError, one_line
 from gcfl.base.files import write_npz
-from gcfl.data.home import cache_folder
-from gcfl.data.source import Source
+from gcfl.data.options import DataOptions
+from gcfl.data.source import Schema, Source, cache_folder
+
+Parsed = tuple[npt.NDArray[Any], IntArray, npt.NDArray[Any]]  # inputs, labels, writers
 
 
-def holds(path: Path) -> bool:
-    return path.is_dir() and any(path.glob("train/*.json"))
-
-
-def read(path: Path, name: str = "leaf") -> Source:
-    """The samples of train/ and test/ together, labels, and the writer of each; parsed once, then
-    cached.
+@dataclass(frozen=True)
+class Leaf:
+    """The samples of train/ and test/ together, labels, and the writer of each.
 
     Pixels, which LEAF stores as shares of 255 with four digits, are images (n, 1, side, side) of
     bytes again. What is no square or not between 0 and 1 stays numbers (n, d).
     """
+
+    name: str | None = None
+    eats = "LEAF json"
+
+    def recognises(self, path: Path) -> bool:
+        return path.is_dir() and any(path.glob("train/*.json"))
+
+    def read(self, path: Path, options: DataOptions, schema: Schema | None) -> Source:
+        x, labels, groups = _cached(path)
+        classes, y = np.unique(labels, return_inverse=True)
+        name = self.name or path.name
+        return Source(name, x, y.astype(np.int64), tuple(classes.tolist()), groups=groups)
+
+
+def _cached(path: Path) -> Parsed:
+    """Parsed once; the key is every file's name, size and time."""
     files = [*sorted(path.glob("train/*.json")), *sorted(path.glob("test/*.json"))]
     facts = [
         (str(file.relative_to(path)), file.stat().st_size, file.stat().st_mtime_ns)
@@ -38,34 +53,29 @@ def read(path: Path, name: str = "leaf") -> Source:
     key = hashlib.sha256(repr((str(path.resolve()), facts)).encode()).hexdigest()[:16]
     cache = cache_folder() / f"leaf-{key}.npz"
     try:
-        with open(cache, "rb") as file, np.load(file, allow_pickle=False) as held:
-            return _source(name, held["x"], held["labels"], held["groups"])
+        with open(cache, "rb") as file, np.load(file, allow_pickle=False) as stored:
+            return stored["x"], stored["labels"], stored["groups"]
     # not there, or damaged: made anew
     except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile):
         x, labels, groups = _parse(path, files)
     write_npz(cache, x=x, labels=labels, groups=groups)
-    return _source(name, x, labels, groups)
+    return x, labels, groups
 
 
-def _source(name: str, x: npt.NDArray[Any], labels: IntArray, groups: npt.NDArray[Any]) -> Source:
-    known, y = np.unique(labels, return_inverse=True)
-    return Source(name, x, y.astype(np.int64), tuple(known.tolist()), groups=groups)
-
-
-def _parse(path: Path, files: list[Path]) -> tuple[npt.NDArray[Any], IntArray, npt.NDArray[Any]]:
-    """Inputs, labels as written, writers."""
+def _parse(path: Path, files: list[Path]) -> Parsed:
+    """Labels are as written: any whole numbers."""
     values: list[npt.NDArray[np.float32]] = []
     labels, groups = [], []
     for file in files:
         try:
             users = json.loads(file.read_text())["user_data"].items()
-            held = [
-                (user, np.asarray(own["x"], dtype=np.float32), np.asarray(own["y"], dtype=np.int64))
-                for user, own in users
+            samples = [
+                (user, np.asarray(data["x"], np.float32), np.asarray(data["y"], np.int64))
+                for user, data in users
             ]
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DataError(f"{file} is not LEAF json ({one_line(error)})") from None
-        for user, x, y in held:
+        for user, x, y in samples:
             length = values[0].shape[1] if values else x.shape[-1]
             if x.ndim != 2 or y.ndim != 1 or len(x) != len(y) or x.shape[1] != length:
                 raise DataError(

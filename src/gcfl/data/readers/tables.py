@@ -1,12 +1,10 @@
-"""Tables and arrays in files: CSV, parquet, npz, and folders of npy, which are mapped and
-not read.
-"""
+"""Tables and arrays in files: CSV, parquet, npz, and folders of npy, which are mapped, not read."""
 
 from __future__ import annotations
 
 import csv
 import zipfile
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,56 +13,90 @@ import numpy.typing as npt
 
 from gcfl.base.errors import DataError, did_you_mean
 from gcfl.data.arrays import arrays
-from gcfl.data.known import Known
-from gcfl.data.source import Source
-
-ENDINGS = (".csv", ".tsv", ".parquet", ".npz")
+from gcfl.data.options import DataOptions
+from gcfl.data.source import Schema, Source
 
 
-def read(path: Path, label: str, group: str | None = None, known: Known | None = None) -> Source:
-    """Every column but the label's (and the group's) is a feature and must be a number in every
-    row.
+@dataclass(frozen=True)
+class Tables:
+    """Every column but the label's (and the group's) is a feature, a number in every row.
 
-    known: the classes come from there, and so do the features and their order; other columns are
-    left out.
+    With a schema the classes come from there, and so do the features and their order; other columns
+    are left out.
     """
-    kind = path.suffix.lower()
-    if kind == ".npz":
-        return _npz(path, known)
-    columns = _parquet(path) if kind == ".parquet" else _csv(path)
-    for name in filter(None, (label, group)):
-        if name not in columns:
+
+    eats = "a CSV, TSV or parquet table"
+
+    def recognises(self, path: Path) -> bool:
+        return path.is_file() and path.suffix.lower() in (".csv", ".tsv", ".parquet")
+
+    def read(self, path: Path, options: DataOptions, schema: Schema | None) -> Source:
+        columns = _parquet(path) if path.suffix.lower() == ".parquet" else _csv(path)
+        label, group = options.label, options.group
+        for name in filter(None, (label, group)):
+            if name not in columns:
+                raise DataError(
+                    f"{path} has no column {name!r}{did_you_mean(name, columns)} (data.label names "
+                    "the column of the labels)"
+                )
+        features = [name for name in columns if name not in (label, group)]
+        if schema is not None and schema.columns is not None:
+            missing = next((name for name in schema.columns if name not in features), None)
+            if missing is not None:
+                raise DataError(
+                    f"{path} has no column {missing!r}, which the server's table "
+                    f"has{did_you_mean(missing, features)}"
+                )
+            features = list(schema.columns)
+        if not features:
+            raise DataError(f"{path} has no column besides {label!r}")
+        x = np.stack([_numbers(path, name, columns[name]) for name in features], axis=1)
+        source = _coded(path, {"data": (x, _labels(path, columns[label]))}, schema)
+        groups = None if group is None else np.asarray(columns[group]).astype(str)
+        return replace(source, groups=groups, columns=tuple(features))
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """Arrays x and y, and optionally x_validation, y_validation, x_test, y_test, classes, groups:
+    in one npz file, or in npy files of a folder, where x stays on disk until samples are taken.
+    """
+
+    eats = "an npz file, a folder of npy files"
+
+    def recognises(self, path: Path) -> bool:
+        if path.is_file():
+            return path.suffix.lower() == ".npz"
+        return (path / "x.npy").exists() and (path / "y.npy").exists()
+
+    def read(self, path: Path, options: DataOptions, schema: Schema | None) -> Source:
+        stored = _npy(path) if path.is_dir() else _npz(path)
+        pairs = {"data": (stored["x"], stored["y"])}
+        for part in ("validation", "test"):
+            if {f"x_{part}", f"y_{part}"} <= stored.keys():
+                pairs[part] = (stored[f"x_{part}"], stored[f"y_{part}"])
+        classes = np.atleast_1d(stored["classes"]).tolist() if "classes" in stored else None
+        source = _coded(path, pairs, schema, classes)
+        groups = stored["groups"].astype(str) if "groups" in stored else None
+        if groups is not None and groups.shape != source.y.shape:
             raise DataError(
-                f"{path} has no column {name!r}{did_you_mean(name, columns)} (data.label names the "
-                "column of the labels)"
+                f"{path}: groups must name a group for each of the {len(source)} samples, got "
+                f"shape {groups.shape}"
             )
-    features = [name for name in columns if name not in (label, group)]
-    if known is not None and known.columns is not None:
-        missing = next((name for name in known.columns if name not in features), None)
-        if missing is not None:
-            raise DataError(
-                f"{path} has no column {missing!r}, which the server's table "
-                f"has{did_you_mean(missing, features)}"
-            )
-        features = list(known.columns)
-    if not features:
-        raise DataError(f"{path} has no column besides {label!r}")
-    x = np.stack([_numbers(path, name, columns[name]) for name in features], axis=1)
-    source = _coded(path, {"data": (x, _labels(path, columns[label]))}, None, known)
-    groups = None if group is None else np.asarray(columns[group]).astype(str)
-    return replace(source, name=path.stem, groups=groups, columns=tuple(features), own=False)
+        return replace(source, groups=groups)
 
 
 def _coded(
-    path: Path, pairs: dict[str, Any], classes: list[Any] | None, known: Known | None
+    path: Path, pairs: dict[str, Any], schema: Schema | None, classes: list[Any] | None = None
 ) -> Source:
-    if known is None:
-        return arrays(pairs["data"], pairs.get("validation"), pairs.get("test"), classes)
-    x, y = pairs["data"]
-    return replace(
-        arrays((x, known.codes(y, str(path))), classes=range(len(known.classes))),
-        classes=known.classes,
-    )
+    """Labels as class numbers: of the schema's classes, of those given, or of those found."""
+    if schema is None:
+        source = arrays(pairs["data"], pairs.get("validation"), pairs.get("test"), classes)
+    else:
+        x, y = pairs["data"]
+        numbered = arrays((x, schema.codes(y, str(path))), classes=range(len(schema.classes)))
+        source = replace(numbered, classes=schema.classes)
+    return replace(source, name=path.stem, own=False)
 
 
 def _csv(path: Path) -> dict[str, list[str]]:
@@ -107,12 +139,10 @@ def _distinct(path: Path, names: list[str]) -> None:
 
 
 def _numbers(path: Path, name: str, values: Any) -> npt.NDArray[np.float32]:
+    if isinstance(values, list):  # a text table's cells
+        values = [cell or "nan" for cell in values]
     try:
-        column = np.asarray(
-            [value if value != "" else "nan" for value in values]
-            if isinstance(values, list)
-            else values
-        ).astype(np.float64)
+        column = np.asarray(values).astype(np.float64)
     except (ValueError, TypeError):
         raise DataError(
             f"{path}: the column {name!r} holds something that is not a number; drop it, or give "
@@ -134,11 +164,8 @@ def _labels(path: Path, values: Any) -> npt.NDArray[Any]:
     stand.
     """
     column = np.asarray(values)
-    missing = [
-        row
-        for row, cell in enumerate(column.tolist())
-        if cell is None or str(cell).strip().lower() in ("", "nan")
-    ]
+    cells = ["" if cell is None else str(cell) for cell in column.tolist()]
+    missing = [row for row, cell in enumerate(cells) if cell.strip().lower() in ("", "nan")]
     if missing:
         raise DataError(
             f"{path}: the label column has {len(missing)} missing values, first in row "
@@ -146,12 +173,7 @@ def _labels(path: Path, values: Any) -> npt.NDArray[Any]:
         )
     if column.dtype.kind not in "OU":
         return column
-    cells = [str(cell) for cell in column.tolist()]
-    return (
-        np.array([int(float(cell)) for cell in cells])
-        if all(map(_whole, cells))
-        else np.array(cells)
-    )
+    return np.array([int(float(cell)) for cell in cells] if all(map(_whole, cells)) else cells)
 
 
 def _whole(cell: str) -> bool:
@@ -164,13 +186,10 @@ def _whole(cell: str) -> bool:
     )
 
 
-def _npz(path: Path, known: Known | None = None) -> Source:
-    """Arrays x and y, and optionally x_validation, y_validation, x_test, y_test, classes,
-    groups.
-    """
+def _npz(path: Path) -> dict[str, npt.NDArray[Any]]:
     try:
         with open(path, "rb") as opened, np.load(opened, allow_pickle=False) as file:
-            held = {name: file[name] for name in file.files}
+            stored = {name: file[name] for name in file.files}
     except (
         ValueError,
         OSError,
@@ -181,40 +200,16 @@ def _npz(path: Path, known: Known | None = None) -> Source:
         zipfile.BadZipFile,
     ) as error:
         raise DataError(f"{path} is not an npz file of plain arrays ({error})") from None
-    if not {"x", "y"} <= held.keys():
-        raise DataError(f"{path} needs arrays x and y, has {', '.join(sorted(held))}")
-    return _held(path, held, known)
+    if not {"x", "y"} <= stored.keys():
+        raise DataError(f"{path} needs arrays x and y, has {', '.join(sorted(stored))}")
+    return stored
 
 
-def holds_arrays(path: Path) -> bool:
-    return path.is_dir() and (path / "x.npy").exists() and (path / "y.npy").exists()
-
-
-def read_arrays(path: Path, known: Known | None = None) -> Source:
-    """The same names as in an npz, a file each. x stays on disk until somebody takes
-    samples of it.
-    """
-    held = {}
-    for file in sorted(path.glob("*.npy")):
+def _npy(folder: Path) -> dict[str, npt.NDArray[Any]]:
+    stored = {}
+    for file in sorted(folder.glob("*.npy")):
         try:
-            held[file.stem] = np.load(file, mmap_mode="c", allow_pickle=False)
+            stored[file.stem] = np.load(file, mmap_mode="c", allow_pickle=False)
         except (ValueError, OSError, EOFError) as error:
             raise DataError(f"{file} is not a whole npy file of plain numbers ({error})") from None
-    return _held(path, held, known)
-
-
-def _held(path: Path, held: dict[str, npt.NDArray[Any]], known: Known | None) -> Source:
-    pairs = {
-        part: (held[f"x_{part}"], held[f"y_{part}"])
-        for part in ("validation", "test")
-        if f"x_{part}" in held and f"y_{part}" in held
-    }
-    classes = np.atleast_1d(held["classes"]).tolist() if "classes" in held else None
-    source = _coded(path, {"data": (held["x"], held["y"]), **pairs}, classes, known)
-    groups = held["groups"].astype(str) if "groups" in held else None
-    if groups is not None and groups.shape != source.y.shape:
-        raise DataError(
-            f"{path}: groups must name a group for each of the {len(source)} samples, got shape "
-            f"{groups.shape}"
-        )
-    return replace(source, name=path.stem, groups=groups, own=False)
+    return stored

@@ -1,5 +1,3 @@
-"""Hugging Face datasets and torch Datasets: the same samples whichever way they come."""
-
 from __future__ import annotations
 
 import sys
@@ -11,25 +9,18 @@ import torch
 from PIL import Image
 
 import gcfl
+from data_files import pictures
 from gcfl.base.errors import ConfigError, DataError
-from gcfl.data import DataOptions, arrays, build, is_huggingface, read, samples
+from gcfl.data import DataOptions, build, is_huggingface, read
+
+pytestmark = pytest.mark.usefixtures("home")
 
 datasets.disable_progress_bars()
 NAMES = ["ash", "birch", "Ärger mit Eiche"]
 
 
-@pytest.fixture(autouse=True)
-def home(tmp_path, monkeypatch):
-    monkeypatch.setenv("GCFL_DATA_HOME", str(tmp_path / "home"))
-    return tmp_path / "home"
-
-
-def pictures(count=30, side=20, seed=0):
-    draw = np.random.default_rng(seed)
-    return [
-        Image.fromarray(draw.integers(0, 255, (side, side, 3)).astype(np.uint8))
-        for _ in range(count)
-    ]
+def numbers(**columns):
+    return datasets.Dataset.from_dict(columns)
 
 
 def dataset(count=30, seed=0):
@@ -155,94 +146,6 @@ def test_bad_datasets_get_their_sentence(tmp_path, monkeypatch):
         read(DataOptions(source="hf:a/b"), 0)
 
 
-class Photos(torch.utils.data.Dataset):
-    """As users write them: a transform inside, a label as a number, and names for the numbers."""
-
-    classes = ("cat", "dog")
-
-    def __init__(self, images):
-        self.images = images
-
-    def __len__(self):
-        return len(self.images)
-
-    def __getitem__(self, place):
-        return self.images[place], torch.tensor(place % 2)
-
-
-def test_a_torch_dataset():
-    images = pictures(12)
-    source = arrays(Photos(images), test=Photos(images[:4]))
-    assert source.x.shape == (12, 3, 20, 20)
-    assert source.x.dtype == np.uint8
-    assert source.classes == ("cat", "dog")
-    assert source.y.tolist() == [0, 1] * 6
-    assert np.array_equal(source.test[0], source.x[:4])
-    x, y = torch.randn(8, 5, generator=torch.Generator().manual_seed(0)), torch.arange(8) % 3
-    tensors = arrays(torch.utils.data.TensorDataset(x, y))
-    assert np.array_equal(tensors.x, x.numpy())
-    assert tensors.classes == (0, 1, 2)
-    assert arrays(Photos([image.convert("L") for image in images])).x.shape == (12, 1, 20, 20)
-
-
-def test_bad_torch_datasets_get_their_sentence():
-    images = pictures(4)
-    with pytest.raises(
-        DataError, match=r"sample 3 of data is uint8 of shape \(3, 9, 9\), but the first is"
-    ):
-        arrays(Photos([*images[:3], images[3].resize((9, 9))]))
-    with pytest.raises(DataError, match="data is empty"):
-        arrays(Photos([]))
-
-    class Stream(torch.utils.data.IterableDataset):
-        def __iter__(self):
-            yield from ()
-
-    with pytest.raises(DataError, match="with a length"):
-        arrays(Stream())
-
-    class Broken(Photos):
-        def __getitem__(self, place):
-            raise OSError("no such photo")
-
-    with pytest.raises(DataError, match="sample 0 of data cannot be read: OSError: no such photo"):
-        arrays(Broken(images))
-    with pytest.raises(
-        DataError,
-        match=r"the label of sample 0 of data must be one number or name, got shape \(2,\)",
-    ):
-        arrays(torch.utils.data.TensorDataset(torch.zeros(4, 3), torch.zeros(4, 2)))
-    with pytest.raises(DataError, match="sample 0 of test must be a pair"):
-        arrays(Photos(images), test=torch.utils.data.TensorDataset(torch.zeros(3, 2)))
-
-
-def test_a_torch_dataset_with_random_transforms_is_the_same_each_time():
-    class Jittered(Photos):
-        def __getitem__(self, place):
-            return torch.rand(3) + torch.from_numpy(np.random.rand(3)), place % 2  # noqa: NPY002
-
-    before = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
-    first, second = (arrays(Jittered(pictures(6))) for _ in range(2))
-    assert np.array_equal(first.x, second.x)
-    assert len(np.unique(first.x)) == 18
-    assert torch.equal(before[0], torch.get_rng_state())
-    assert np.array_equal(before[1], np.random.get_state()[1])  # noqa: NPY002
-
-
-def test_a_part_of_a_torch_dataset_has_its_classes():
-    whole = Photos(pictures(10))
-    part = torch.utils.data.Subset(torch.utils.data.Subset(whole, range(8)), [0, 2, 4])
-    assert arrays(part).classes == ("cat", "dog")
-    assert arrays(part).y.tolist() == [0, 0, 0]
-
-
-def test_palette_images_of_a_torch_dataset_are_colours():
-    images = [Image.new("RGB", (6, 6), colour).convert("P") for colour in ("red", "lime")]
-    source = arrays(Photos(images))
-    assert source.x.shape == (2, 3, 6, 6)
-    assert source.x[:, :, 0, 0].tolist() == [[255, 0, 0], [0, 255, 0]]
-
-
 def test_settings_of_data_that_comes_from_python(tmp_path):
     x = np.random.default_rng(0).normal(size=(60, 2)).astype(np.float32)
     held = numbers(
@@ -273,46 +176,6 @@ def test_settings_of_data_that_comes_from_python(tmp_path):
     own = torch.utils.data.TensorDataset(torch.from_numpy(x), torch.arange(60) % 2)
     result = gcfl.run("fedavg", own, "logistic", validation=own, clients=2, rounds=1, out=tmp_path)
     assert result.config["data"]["validation"] == 60
-
-
-def in_a_file(array):
-    while isinstance(array, np.ndarray):
-        if isinstance(array, np.memmap):
-            return True
-        array = array.base
-    return False
-
-
-@pytest.mark.parametrize("limit", [2 << 30, 1000])
-def test_a_folder_of_npy_is_mapped_and_gives_the_same_federation(tmp_path, monkeypatch, limit):
-    monkeypatch.setattr(samples, "LARGEST_IN_MEMORY", limit)
-    draw = np.random.default_rng(3)
-    x, y = draw.integers(0, 255, (200, 3, 12, 12)).astype(np.uint8), draw.integers(0, 4, 200)
-    folder = tmp_path / "big"
-    folder.mkdir()
-    np.save(folder / "x.npy", x)
-    np.save(folder / "y.npy", y)
-    options = DataOptions(
-        source=str(folder), clients=5, noise=0.4, noise_kind=["uniform", "attribute"], min_size=5
-    )
-    on_disk = read(options, 0)
-    assert in_a_file(on_disk.x)
-    assert in_a_file(samples._empty((40, 100), x.dtype)) == (limit == 1000)
-    federations = [build(source, options, 0) for source in (on_disk, arrays((x, y)))]
-    for client in range(5):
-        first, second = (federation.clients.shard(client) for federation in federations)
-        assert torch.equal(first.x, second.x)
-        assert torch.equal(first.y, second.y)
-        assert (first.x.numpy() != x[first.ids]).any()
-    assert torch.equal(federations[0].test.x, federations[1].test.x)
-    assert np.array_equal(np.load(folder / "x.npy"), x), "the file was written to"
-    (folder / "y.npy").write_bytes(b"\x93NUMPY")
-    with pytest.raises(DataError, match="not a whole npy file"):
-        read(options, 0)
-
-
-def numbers(**columns):
-    return datasets.Dataset.from_dict(columns)
 
 
 def test_columns_and_classes_of_every_split_go_by_name():
