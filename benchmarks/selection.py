@@ -23,6 +23,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from statistics import median
 
 import scipy.optimize
@@ -32,12 +33,11 @@ from rich.table import Table
 
 from gcfl.base import rng
 from gcfl.coreset import (
+    GradientMatching,
     Gradients,
     Pool,
     Pursuit,
     label_wise_target,
-    match_label_wise,
-    match_whole,
     pursue,
     whole_target,
 )
@@ -156,7 +156,7 @@ def against_forward() -> tuple[float, float]:
     samples = Pool(outputs.features, probabilities, labels)
     target = label_wise_target(outputs.features[:1000], probabilities[:1000], labels[:1000])
     solver = seconds(
-        lambda: match_label_wise(samples, target, 500, Pursuit(), "proportional", rng.stream(0))
+        lambda: GradientMatching().pick(samples, target, 500, partial(rng.stream, 0), {})
     )
     return solver, forward
 
@@ -193,11 +193,10 @@ def large(kind: str) -> None:
     base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - features.numel() * 4
     start = time.process_time()
     if kind == "label-wise":
-        match_label_wise(
-            samples, label_wise_target(*clean), 5000, Pursuit(), "proportional", rng.stream(0)
-        )
+        target = label_wise_target(*clean)
+        GradientMatching().pick(samples, target, 5000, partial(rng.stream, 0), {})
     else:
-        match_whole(samples, whole_target(*clean), 500, Pursuit())
+        pursue(samples.whole(), whole_target(*clean), 500)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - base
     print(time.process_time() - start, peak / (features.numel() * 4))
 

@@ -22,3 +22,14 @@ settings.load_profile("gcfl")
 @pytest.fixture(autouse=True)
 def _one_thread():
     torch.set_num_threads(1)  # some libraries set it anew when they are imported
+
+
+@pytest.fixture
+def own_words():
+    """Methods that a test registers are forgotten after it."""
+    from gcfl.methods import WORDS
+
+    before = dict(WORDS)
+    yield
+    WORDS.clear()
+    WORDS.update(before)

@@ -98,5 +98,5 @@ def rounds(ready, transport, count, state=None):
         played = loop.play(state)
         transport.commit(played.accepted)
         state = played.state
-        records.append(played.record)
+        records.append(played.record(None))
     return state, records

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
 import torch
@@ -11,78 +9,37 @@ import torch
 from gcfl import experiment as config
 from gcfl.base.data_types import Shard
 from gcfl.data import Truth
-from gcfl.engine import ClientSide, InProcess, Observer, drive
+from gcfl.engine import ClientSide, InProcess
 from gcfl.engine.prepare import Given, federate
 from gcfl.engine.rounds import Rounds
-from gcfl.results.folder import RunFolder
 from helpers import prepared, tiny
-
-
-class Peeked(AssertionError):
-    pass
-
-
-class Guard:
-    """Something that may only be touched while the guard is down."""
-
-    def __init__(self) -> None:
-        self.up = False
-
-    def check(self, what: str) -> None:
-        if self.up:
-            raise Peeked(what)
-
-
-def guarded(value, guard: Guard, what: str):
-    """The same dataclass, whose fields raise while the guard is up."""
-
-    class Spy(type(value)):
-        def __getattribute__(self, name):
-            if not name.startswith("__"):
-                guard.check(f"{what}.{name}")
-            return object.__getattribute__(self, name)
-
-    return Spy(**{field.name: getattr(value, field.name) for field in dataclasses.fields(value)})
+from peeking import Guard, Peeked, guarded, play_watched
 
 
 @pytest.mark.parametrize("method", ["gcfl", "fedavg", "random", "skyline", "server-only"])
 def test_guards_are_never_passed(tmp_path, monkeypatch, method):
-    ready = prepared(method=method, rounds=3)
-    of_truth, of_server = Guard(), Guard()
-    truth = guarded(ready.federation.truth, of_truth, "truth")
-    validation = guarded(ready.federation.validation, of_server, "D_S")
-    play, work = Rounds.play, ClientSide.work
+    records = play_watched(prepared(method=method, rounds=3), tmp_path / "run", monkeypatch)
+    assert [record.round for record in records] == [0, 1, 2]
+    assert not any(record.left_out for record in records)
 
-    def guarded_play(self, state):
-        of_truth.up = True
-        try:
-            return play(self, state)
-        finally:
-            of_truth.up = False
 
-    def guarded_work(self, *arguments):
-        of_server.up = True
-        try:
-            return work(self, *arguments)
-        finally:
-            of_server.up = False
+def test_one_peeking_client_is_enough_to_fail(tmp_path, monkeypatch):
+    """A client that looks at the server's samples is not left out as one that failed."""
+    ready = prepared(method="fedavg", rounds=1)
+    work, seen = ClientSide.work, {}
 
-    monkeypatch.setattr(Rounds, "play", guarded_play)
-    monkeypatch.setattr(ClientSide, "work", guarded_work)
-    side = ClientSide(ready.setting, ready.method, ready.federation.clients)
-    rounds = dataclasses.replace(ready.rounds(InProcess(side)), validation=validation)
-    folder = RunFolder(tmp_path / "run")
-    folder.create("", {})
-    done = []
-    drive(
-        rounds,
-        folder,
-        Observer(truth, ready.federation.clients.source_rows),
-        1,
-        lambda _: None,
-        done.append,
+    def peeking(self, client, broadcast, memory):
+        if client == 3:
+            _ = seen["validation"].x
+        return work(self, client, broadcast, memory)
+
+    monkeypatch.setattr(ClientSide, "work", peeking)
+    start = Rounds.begin
+    monkeypatch.setattr(
+        Rounds, "begin", lambda self: seen.update(validation=self.validation) or start(self)
     )
-    assert [state.round for state in done] == [3]
+    with pytest.raises(Peeked, match="D_S"):
+        play_watched(ready, tmp_path / "run", monkeypatch)
 
 
 def test_the_guards_work():

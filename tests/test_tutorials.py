@@ -11,7 +11,7 @@ import gcfl
 from gcfl import cli
 from gcfl.base.errors import ConfigError
 from gcfl.methods import catalogue
-from gcfl.methods.plain import Plain
+from gcfl.methods.base import Plain
 from helpers import ROOT, same_bits
 
 
@@ -50,12 +50,6 @@ def test_own_data(tmp_path, monkeypatch, capsys):
         "noise.png",
         "samples.png",
     }
-
-
-@pytest.fixture
-def own_words(monkeypatch):
-    monkeypatch.setattr(catalogue, "WORDS", dict(catalogue.WORDS))
-    monkeypatch.setattr("gcfl.experiment.WORDS", catalogue.WORDS)
 
 
 def test_a_method_of_ones_own(tmp_path, monkeypatch, own_words):
@@ -115,6 +109,7 @@ def test_parts_of_other_packages(own_words, monkeypatch, caplog):
     monkeypatch.setattr(
         catalogue, "entry_points", lambda **_: [Entry("theirs", Theirs), Entry("broken", None)]
     )
-    catalogue.register_installed()
-    assert catalogue.WORDS["theirs"].local is Theirs
+    catalogue.register_installed.cache_clear()
+    assert catalogue.parse("theirs").local is Theirs
+    assert catalogue.WORDS["theirs"].decides == {"local": Theirs}
     assert "broken of another package cannot be used" in caplog.text

@@ -21,16 +21,22 @@ from gcfl.base import codec, failpoints
 from gcfl.base.data_types import Broadcast
 from gcfl.base.errors import ConfigError
 from gcfl.data import Source
-from gcfl.engine import ClientSide, InProcess, Observer, drive
+from gcfl.engine import ClientSide, InProcess
 from gcfl.engine.rounds import Rounds
-from gcfl.methods import WORDS, parse
-from gcfl.results.folder import RunFolder
+from gcfl.methods import WORDS, Replies, parse, parts_of
 from helpers import prepared, run, same_bits, tiny
-from test_no_peeking import Guard, guarded
+from peeking import play_watched
 
-SELECTORS = ["everything", *(name for name, word in WORDS.items() if word.select)]
-LOCALS = ["plain", "fedprox", "scaffold", "moon"]
-SERVERS = ["average", "fedavgm", "fedadam"]
+
+def alternatives(slot: str, plain: str) -> list[str]:
+    """The plain part of a slot, and every word that decides this slot and no other."""
+    words = [word for word, _ in parts_of(slot) if word and list(WORDS[word].decides) == [slot]]
+    return [plain, *(word for word in words if parse(word).server.uses_clients)]
+
+
+SELECTORS = alternatives("select", "everything")
+LOCALS = alternatives("local", "plain")
+SERVERS = alternatives("server", "average")
 NEEDS_NO_WORD = {"everything", "plain", "average"}
 
 
@@ -65,9 +71,12 @@ IN_TEST = sorted({*ENTRIES, *pairwise()})
 REST = sorted(set(full()) - set(IN_TEST))
 # Options that change what is remembered, sent or judged, each with a method that has them.
 VARIANTS = {
-    "fedavg/takes-part": {"server": {"takes_part": True}},
-    "gcfl/judged": {"server": {"hold_out": 0.3, "keep": "best", "patience": 2}},
-    "fedavg/tuned": {"server": {"fine_tune": "each", "warm_start": 1, "weighting": "examples"}},
+    "fedavg/takes-part": {"clean": {"takes_part": True}},
+    "gcfl/judged": {"clean": {"hold_out": 0.3, "keep": "best", "patience": 2}},
+    "fedavg/tuned": {
+        "clean": {"fine_tune": "each", "warm_start": 1},
+        "server": {"weighting": "examples"},
+    },
     "gcfl/weighted": {"coreset": {"weighted": True, "score": "distance"}},
     "moon/projection": {"model": {"projection": 5}},
     "scaffold/fixed-steps": {"train": {"steps": 3, "clip": 1.0, "loss": "gce"}},
@@ -87,7 +96,7 @@ def settings(method: str) -> dict:
         data={"samples": 200, "validation": 60, "test": 30},
         model={"name": "mlp", "hidden": [8]},
         engine={"checkpoint_every": 2},
-        server={"fine_tune_epochs": 1},
+        clean={"fine_tune_epochs": 1},
     )
     changed["coreset"]["allow_single"] = True
     for section, values in VARIANTS.get(method, {}).items():
@@ -156,16 +165,14 @@ def test_everything_that_travels_survives_the_codec(method, tmp_path):
                 payload = {name: groups.get(name, {}) for name in broadcast.payload}
                 through[client] = Broadcast(broadcast.round, groups["model"], payload)
             answers = super().exchange(through)
+            read = {}
             for client, answer in answers.items():
                 groups, _ = codec.decode(codec.encode({"delta": answer.delta, **answer.payload}))
-                answers[client] = dataclasses.replace(
-                    answer,
-                    delta=groups["delta"],
-                    payload={name: groups[name] for name in answer.payload},
-                )
+                payload = {name: groups[name] for name in answer.payload}
+                read[client] = dataclasses.replace(answer, delta=groups["delta"], payload=payload)
                 assert isinstance(answer.examples, int)
                 assert all(isinstance(value, int | float) for value in answer.metrics.values())
-            return answers
+            return Replies(read, answers.failures, answers.observed)
 
         def commit(self, clients):
             super().commit(clients)
@@ -199,7 +206,7 @@ def test_a_client_that_fails_and_one_that_comes_late(method, tmp_path, monkeypat
         or parse(method.partition("/")[0]).pooled
     ):
         pytest.skip("no clients to fail")
-    work, draw = ClientSide.work, Rounds.draw
+    work = ClientSide.work
 
     def failing(self, client, broadcast, remembered):
         if client == 1 and broadcast.round in (1, 2):
@@ -222,7 +229,6 @@ def test_a_client_that_fails_and_one_that_comes_late(method, tmp_path, monkeypat
     ]
     assert [record["cohort"] for record in result.rounds] == [4, 4, 4, 5, 5]
     assert result.finished
-    assert draw is not Rounds.draw
 
 
 @every_method
@@ -251,7 +257,6 @@ def test_an_empty_class(method, tmp_path):
         model="logistic",
         out=tmp_path,
         **own,
-        **{f"data_{k}": v for k, v in {}.items()},
         **_nested(data),
     )
     assert result.finished
@@ -271,35 +276,7 @@ def _nested(data: dict) -> dict:
 def test_nobody_looks_at_what_is_not_his(method, tmp_path, monkeypatch):
     """The truth raises while a round is played, the server's samples while a client works."""
     ready = prepared(**{**settings(method), "rounds": 3})
-    of_truth, of_server = Guard(), Guard()
-    truth = guarded(ready.federation.truth, of_truth, "truth")
-    validation = guarded(ready.federation.validation, of_server, "D_S")
-    play, work = Rounds.play, ClientSide.work
-
-    def raised(guard, call, *arguments):
-        guard.up = True
-        try:
-            return call(*arguments)
-        finally:
-            guard.up = False
-
-    monkeypatch.setattr(Rounds, "play", lambda self, state: raised(of_truth, play, self, state))
-    monkeypatch.setattr(
-        ClientSide, "work", lambda self, *arguments: raised(of_server, work, self, *arguments)
-    )
-    side = ClientSide(ready.setting, ready.method, ready.federation.clients)
-    rounds = dataclasses.replace(ready.rounds(InProcess(side)), validation=validation)
-    folder = RunFolder(tmp_path / "run")
-    folder.create("", {})
-    records = []
-    drive(
-        rounds,
-        folder,
-        Observer(truth, ready.federation.clients.source_rows),
-        1,
-        records.append,
-        lambda _: None,
-    )
+    records = play_watched(ready, tmp_path / "run", monkeypatch)
     assert len(records) == 3
     assert not any(record.left_out for record in records), "a guard was passed inside a client"
 

@@ -4,6 +4,7 @@ against brute force.
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import combinations, pairwise
 
 import numpy as np
@@ -15,8 +16,8 @@ from hypothesis import strategies as st
 
 from gcfl.base import rng
 from gcfl.base.errors import DataError
-from gcfl.coreset import Gradients, Pool, Pursuit, match_label_wise, match_whole, per_class, pursue
-from gcfl.coreset.singles import Singles
+from gcfl.coreset import GradientMatching, Gradients, Pool, Pursuit, per_class, pursue
+from gcfl.coreset.omp import Singles
 
 
 def dense(gradients: Gradients) -> np.ndarray:
@@ -427,15 +428,15 @@ def test_matching_keeps_its_budget_and_the_labels_apart(budget):
     labels = torch.randint(0, 3, (60,), generator=generator)  # class 3 is absent here
     target = torch.randn(4, 6, generator=generator)
     target[1] = 0  # absent at the server
-    how = Pursuit()
-    pool = Pool(features, probabilities, labels)
-    found = match_label_wise(pool, target, budget, how, "proportional", rng.stream(0, "x"))
+    pool, draw = Pool(features, probabilities, labels), partial(rng.stream, 0)
+    found, _ = GradientMatching().pick(pool, target, budget, draw, {})
     assert len(set(found.indices)) == budget
     counts = np.bincount(labels, minlength=4)
     assert np.array_equal(
         np.bincount(labels[found.indices], minlength=4), per_class(counts, budget, "proportional")
     )
-    assert len(set(match_whole(pool, target, budget, how).indices)) == budget
+    whole, _ = GradientMatching(variant="whole").pick(pool, target, budget, draw, {})
+    assert len(set(whole.indices)) == budget
 
 
 @given(

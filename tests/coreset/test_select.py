@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import numpy as np
 import pytest
@@ -23,8 +24,8 @@ from gcfl.coreset import (
     whole,
     whole_target,
 )
-from gcfl.coreset.representation import craig, crust
-from gcfl.coreset.simple import agreement
+from gcfl.coreset.baselines import Agreement
+from gcfl.coreset.representation import Craig, Crust
 
 
 def samples(seed=0, n=80, d=6, classes=4, kind=torch.float64):
@@ -107,7 +108,7 @@ def medoid_cost(distances, chosen):
     return float(distances[:, chosen].min(1).values.sum())
 
 
-@pytest.mark.parametrize(("selector", "space"), [(crust, "gradients"), (craig, "residuals")])
+@pytest.mark.parametrize(("selector", "space"), [(Crust, "gradients"), (Craig, "residuals")])
 def test_medoids_are_near_everything_in_their_space(selector, space):
     """One class: greedy medoids by the definition, in the dense gradient space or in residual
     space.
@@ -121,7 +122,7 @@ def test_medoids_are_near_everything_in_their_space(selector, space):
             residuals[:, :, None] * torch.cat([features, torch.ones(60, 1)], 1)[:, None]
         ).flatten(1)
     distances = torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist")
-    found = selector(Pool(features, probabilities, labels), 8, "proportional")
+    found, _ = selector().pick(Pool(features, probabilities, labels), None, 8, rng.stream, {})
     # Facility location on D - distance starts from nothing, whose distance is D = twice the largest
     # norm.
     cover = torch.full((60,), float(2 * points.norm(dim=1).max()), dtype=torch.float64)
@@ -160,7 +161,9 @@ def test_agreement_prefers_samples_that_the_model_agrees_with():
     assert min(own[rest]) >= max(own[left])
     counts = np.zeros(80)
     for seed in range(300):
-        counts[agreement(Pool(features, probabilities, labels), 3, rng.stream(seed)).indices] += 1
+        draw = partial(rng.stream, seed)
+        chosen, _ = Agreement().pick(Pool(features, probabilities, labels), None, 3, draw, {})
+        counts[chosen.indices] += 1
     assert counts[~agrees].sum() == 0
     assert counts[agrees].std() < 3 * np.sqrt(counts[agrees].mean())
 
@@ -215,8 +218,11 @@ def test_sigmoid_outputs_binary_and_multi_label(classes):
         ({"labels": torch.zeros(79, dtype=torch.int64)}, "must agree in n"),
         ({"labels": torch.zeros(80, 3)}, "must have the shape of probabilities"),
         ({"rigde": 1.0}, "unknown option rigde; did you mean ridge"),
-        ({"score": "distnace"}, "score must be correlation, distance or nearest, got 'distnace'"),
-        ({"split": "proportionl"}, "split must be proportional or equal"),
+        (
+            {"score": "distnace"},
+            "score must be 'correlation', 'distance' or 'nearest', got 'distnace'",
+        ),
+        ({"split": "proportionl"}, "split must be 'proportional' or 'equal'"),
         ({"ridge": -1.0}, "ridge must be in"),
         ({"ridge": float("nan")}, "ridge must be in"),
         ({"points_per_step": 0}, "points_per_step must be at least 1"),

@@ -188,7 +188,7 @@ def test_a_stop_finishes_cleanly_and_says_how_to_resume(tmp_path, number):
 
 def test_an_interrupt_inside_a_round_plays_it_again(tmp_path, monkeypatch):
     """Ctrl-C after the clients' work, before the merge: what they remember must not count."""
-    from gcfl.methods.average import Average
+    from gcfl.methods.averaging import Average
 
     straight = run(tmp_path / "straight", method="gcfl")
     merge = Average.merge

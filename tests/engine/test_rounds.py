@@ -10,11 +10,11 @@ import torch
 from torch import nn
 
 import gcfl
-from gcfl.base.data_types import Failure, Update
+from gcfl.base.data_types import Update
 from gcfl.base.errors import RunError
 from gcfl.engine import InProcess
 from gcfl.engine.client import ClientSide
-from gcfl.methods.average import Average
+from gcfl.methods.averaging import Average
 from gcfl.methods.replies import Replies, mean_delta
 from helpers import equal_trees, prepared, run, same_bits, tiny
 
@@ -28,10 +28,13 @@ class Tampered(InProcess):
 
     def exchange(self, broadcasts):
         answers = super().exchange(broadcasts)
-        return {
+        changed = {
             client: self._tamper.get(client, lambda answer: answer)(answer)
             for client, answer in answers.items()
         }
+        failures = {client: answer for client, answer in changed.items() if isinstance(answer, str)}
+        updates = {client: one for client, one in changed.items() if client not in failures}
+        return Replies(updates, failures, answers.observed)
 
 
 def changed(change):
@@ -67,14 +70,14 @@ def play(tamper, method="gcfl"):
             r"1.weight has shape \(2, 2\), expected \(16, 64\)",
         ),
         (changed(lambda delta: delta.pop("1.weight")), "does not have the model's tensors"),
-        (lambda _: Failure("ValueError: no power"), "ValueError: no power"),
+        (lambda _: "ValueError: no power", "ValueError: no power"),
     ],
 )
 def test_a_bad_update_is_left_out_named_and_the_rest_counts(tamper, reason, caplog):
     with caplog.at_level(logging.WARNING, "gcfl"):
         rounds, played = play({3: tamper})
     assert played.accepted == (0, 1, 2, 4)
-    assert set(played.record.left_out) == {"3"}
+    assert set(played.left_out) == {3}
     import re
 
     assert re.search(f"round 0: client 3 is left out: .*{reason}", caplog.text)
@@ -98,12 +101,12 @@ def _broadcast(rounds, client):
 
     start = rounds.begin()
     view = ServerView(rounds.setting, 0, start.model, rounds.validation, (client,))
-    told = rounds.method.select.announce(start.parts["select"], view)
-    return Broadcast(0, start.model, {"select": told[client]})
+    announced = rounds.method.select.announce(start.parts["select"], view)
+    return Broadcast(0, start.model, {"select": announced[client]})
 
 
 def test_a_round_with_no_valid_reply_is_an_error():
-    everyone = dict.fromkeys(range(5), lambda _: Failure("gone"))
+    everyone = dict.fromkeys(range(5), lambda _: "gone")
     with pytest.raises(
         RunError, match=r"round 0: no client gave a valid update \(client 0: gone\)"
     ):
@@ -114,18 +117,18 @@ def test_a_client_that_was_left_out_keeps_what_it_remembered_before():
     ready = prepared(method="gcfl")
     transport = Tampered(
         ClientSide(ready.setting, ready.method, ready.federation.clients),
-        {2: lambda _: Failure("gone")},
+        {2: lambda _: "gone"},
     )
     rounds = ready.rounds(transport)
     played = rounds.play(rounds.begin())
     transport.commit(played.accepted)
-    assert transport.coreset(2) is None
-    assert transport.coreset(1) is not None
+    assert not transport.of(2)
+    assert transport.of(1)["select"]
     # It counts as never selected, so it is told to select in the next round it takes part in.
     again = rounds.play(played.state)
-    assert again.record.coreset["selected"] == 0
+    assert again.selected == 0
     transport._tamper = {}
-    assert rounds.play(played.state).selected == (2,)
+    assert rounds.play(played.state).selected == 1
 
 
 class Fragile(nn.Module):
@@ -176,7 +179,7 @@ def test_uniform_and_by_examples():
 def test_whole_number_buffers_are_averaged_and_rounded():
     updates = [Update({"n": torch.tensor(value)}, {}, 1, {}) for value in (3, 4, 4)]
     from gcfl.methods import ServerView
-    from gcfl.methods.average import step
+    from gcfl.methods.averaging import step
 
     ready = prepared()
     model = {"n": torch.tensor(10), "kept": torch.tensor(5.0)}

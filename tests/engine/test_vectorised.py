@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from torch import nn
 
 import gcfl.data
-import gcfl.methods.plain
+import gcfl.methods.base
 from gcfl.base import rng
 from gcfl.base.data_types import Update
 from gcfl.base.errors import ConfigError, ModelError, RunError
 from gcfl.engine import ClientSide, InProcess, Vectorised
 from gcfl.engine.prepare import Given
-from gcfl.methods import WORDS, TrainOptions
+from gcfl.methods import WORDS, Replies, Stacked, TrainOptions
 from gcfl.methods.batched import schedule
-from gcfl.methods.replies import Replies, Stacked
+from gcfl.methods.catalogue import Word
 from gcfl.methods.training import orders
 from helpers import prepared, run, same_bits, tiny
 
@@ -45,7 +45,7 @@ def ends(rounds: int, given: Given | None = None, **changes):
             played = loop.play(state)
             transport.commit(played.accepted)
             state = played.state
-            records.append(played.record)
+            records.append(played.record(None))
         found.append((state, records, transport))
     return found
 
@@ -62,7 +62,7 @@ def close(loop, many, tolerance=1e-5):
         for entry in ("samples", "steps", "bytes", "cohort", "left_out"):
             assert getattr(one, entry) == getattr(other, entry), entry
         assert one.train_loss == pytest.approx(other.train_loss, abs=1e-4)
-        assert one.coreset["size"] == other.coreset["size"]
+        assert one.coreset.size == other.coreset.size
 
 
 @pytest.mark.parametrize("local", ["fedavg", "fedprox", "scaffold", "moon", "local-only"])
@@ -98,12 +98,12 @@ def test_with_every_option(changes):
     close(*ends(3, **{**base, **changes}))
 
 
-@pytest.mark.parametrize("word", [word for word in WORDS if WORDS[word].select])
+@pytest.mark.parametrize("word", [word for word in WORDS if "select" in WORDS[word].decides])
 def test_every_selector_chooses_the_same_samples(word):
     loop, many = ends(1, method=word)
     for client in range(7):
-        first, second = (side[2].coreset(client) for side in (loop, many))
-        assert np.array_equal(first.indices, second.indices)
+        first, second = (side[2].of(client)["select"]["indices"] for side in (loop, many))
+        assert torch.equal(first, second)
 
 
 @settings(max_examples=40)
@@ -171,10 +171,10 @@ def test_a_client_with_a_bad_update_or_selection_is_left_out(monkeypatch):
     ready = prepared(method="gcfl", data=SIZES)
     select = type(ready.method.select).select
 
-    def failing(self, view, told, remembered):
+    def failing(self, view, received, memory):
         if view.client == 2:
             raise ValueError("no disk")
-        return select(self, view, told, remembered)
+        return select(self, view, received, memory)
 
     monkeypatch.setattr(type(ready.method.select), "select", failing)
     transport = Vectorised(ClientSide(ready.setting, ready.method, ready.federation.clients))
@@ -182,7 +182,7 @@ def test_a_client_with_a_bad_update_or_selection_is_left_out(monkeypatch):
 
     def spoil(broadcasts):
         answers = exchange(broadcasts)
-        next(iter(answers.delta.values()))[3] = float("nan")
+        next(iter(answers._delta.values()))[3] = float("nan")
         return answers
 
     transport.exchange = spoil
@@ -190,8 +190,8 @@ def test_a_client_with_a_bad_update_or_selection_is_left_out(monkeypatch):
     played = loop.play(loop.begin())
     spoiled = sorted(set(range(7)) - set(played.accepted))
     assert spoiled == [2, 4]  # the fourth of those that answered
-    assert played.record.left_out["2"] == "ValueError: no disk"
-    assert "NaN" in played.record.left_out["4"]
+    assert played.left_out[2] == "ValueError: no disk"
+    assert "NaN" in played.left_out[4]
     assert all(torch.isfinite(tensor).all() for tensor in played.state.model.values())
 
 
@@ -215,14 +215,23 @@ def test_stacked_replies_are_replies():
     for by_examples in (False, True):
         for name, tensor in one_by_one.mean(by_examples).items():
             assert torch.allclose(tensor, stacked.mean(by_examples)[name])
-    assert torch.allclose(one_by_one.told("local", "c"), stacked.told("local", "c"))
+    assert torch.allclose(one_by_one.sum("local", "c"), stacked.sum("local", "c"))
     assert torch.equal(one_by_one.column("local", "c"), stacked.column("local", "c"))
     assert np.array_equal(one_by_one.examples, stacked.examples)
     assert list(stacked) == list(one_by_one)
     assert torch.equal(stacked[2].delta["w"], deltas[2]["w"])
-    kept = stacked.only(np.array([True, False, True, True]))
-    assert list(kept) == [0, 2, 3]
-    assert torch.equal(kept[3].delta["w"], deltas[3]["w"])
+    assert {name: stacked.bytes()[name] for name in ("model", "local")} == {
+        name: one_by_one.bytes()[name] for name in ("model", "local")
+    }
+    for replies in (one_by_one, stacked):
+        replies.failures[7] = "gone"
+        replies[1].delta["w"][0] = torch.nan  # a view of the stack, or the update itself
+        valid, left_out = replies.checked(
+            lambda update: "not finite" if update.delta["w"].isnan().any() else None
+        )
+        assert list(valid) == [0, 2, 3]
+        assert left_out == {1: "not finite", 7: "gone"}
+        assert torch.equal(valid[3].delta["w"], deltas[3]["w"])
 
 
 class Normed(nn.Module):
@@ -299,11 +308,11 @@ def test_a_clients_bad_sample_is_its_own():
     for kind in (InProcess, Vectorised):
         ready = prepared(Given(source=source), method="fedavg", data=sizes, train={"batch": 16})
         loop = ready.rounds(kind(ClientSide(ready.setting, ready.method, ready.federation.clients)))
-        left.append(list(loop.play(loop.begin()).record.left_out))
+        left.append(list(map(str, loop.play(loop.begin()).left_out)))
     assert left == [[str(largest)]] * 2
 
 
-class Pushed(gcfl.methods.plain.Plain):
+class Pushed(gcfl.methods.base.Plain):
     """A rule that tells only some clients something."""
 
     name = "pushed"
@@ -316,8 +325,8 @@ class Pushed(gcfl.methods.plain.Plain):
             if client % 2 == self.odd
         }
 
-    def begin(self, model, told, remembered):
-        return told
+    def begin(self, model, received, memory):
+        return received
 
     def correct(self, gradient, params, fixed):
         return {name: slope + fixed.get("push", 0.0) for name, slope in gradient.items()}
@@ -325,12 +334,12 @@ class Pushed(gcfl.methods.plain.Plain):
 
 @pytest.mark.parametrize("odd", [False, True])
 def test_clients_that_are_told_different_things(odd, monkeypatch):
-    monkeypatch.setitem(WORDS, "pushed", type(WORDS["fedprox"])("", local=Pushed))
+    monkeypatch.setitem(WORDS, "pushed", Word("", {"local": Pushed}))
     close(*ends(2, method="pushed", local={"odd": odd}, train={"batch": 8}))
 
 
 def test_a_round_without_any_selection_is_an_error(monkeypatch):
-    monkeypatch.setattr("gcfl.methods.random.Random.pick", lambda *_: 1 / 0)
+    monkeypatch.setattr("gcfl.coreset.baselines.Random.pick", lambda *_: 1 / 0)
     ready = prepared(method="random")
     loop = ready.rounds(
         Vectorised(ClientSide(ready.setting, ready.method, ready.federation.clients))

@@ -21,10 +21,10 @@ import psutil
 from flower_deployment import finish, online, start_run, states, wait_until
 from gcfl import experiment as config
 from gcfl.base.codec import decode
-from gcfl.base.data_types import Failure
 from gcfl.engine import ClientSide, InProcess, one_thread
 from gcfl.engine.prepare import Given, prepare
 from gcfl.flower import export, local
+from gcfl.methods import Replies
 from helpers import tiny
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
@@ -93,11 +93,11 @@ def replayed(left_out):
 
     def failing(broadcasts):
         answers = exchange(broadcasts)
-        round = next(iter(broadcasts.values())).round
-        return {
-            client: Failure("as there") if str(client) in left_out[round] else answer
-            for client, answer in answers.items()
+        gone = {
+            int(client): "as there" for client in left_out[next(iter(broadcasts.values())).round]
         }
+        heard = {client: update for client, update in answers.items() if client not in gone}
+        return Replies(heard, gone, answers.observed)
 
     transport.exchange = failing
     rounds = ready.rounds(transport)
@@ -106,7 +106,7 @@ def replayed(left_out):
         played = rounds.play(state)
         transport.commit(played.accepted)
         state = played.state
-        accuracies.append(played.record.accuracy)
+        accuracies.append(played.scores.accuracy)
     return state.model, accuracies
 
 

@@ -16,7 +16,7 @@ from flower_grid import federation, over_grid, rounds
 from gcfl.engine import ClientSide, InProcess
 from gcfl.flower import OverGrid
 from gcfl.flower.store import InFolder, InMemory, propose, recall
-from gcfl.methods import WORDS, parse
+from gcfl.methods import WORDS, Replies, parse
 from helpers import prepared
 
 METHODS = [word for word in WORDS if parse(word).server.uses_clients] + [
@@ -86,7 +86,7 @@ def test_messages_hold_tensors_and_numbers_of_the_sizes_that_are_accounted():
                 assert all(all(isinstance(one, str) for one in value) for value in values)
     for direction in ("down", "up"):
         counted = sum(
-            sum(v for k, v in record.bytes[direction].items() if k != "metrics")
+            sum(v for k, v in getattr(record.bytes, direction).items() if k != "metrics")
             for record in records
         )
         assert total[direction] == counted
@@ -140,11 +140,10 @@ def test_an_answer_that_was_not_accepted_is_forgotten_and_folders_survive_a_rest
 
     def forget(broadcasts):
         answers = exchange(broadcasts)
-        if next(iter(broadcasts.values())).round == 1:
-            from gcfl.base.data_types import Failure
-
-            answers[3] = Failure("lost")
-        return answers
+        if next(iter(broadcasts.values())).round != 1:
+            return answers
+        heard = {client: update for client, update in answers.items() if client != 3}
+        return Replies(heard, {3: "lost"}, answers.observed)
 
     ours.exchange = forget
     expected, _ = rounds(ready, ours, 4)

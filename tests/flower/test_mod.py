@@ -4,6 +4,8 @@ an error.
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 
@@ -66,10 +68,8 @@ class Stream(IterableDataset):
 FACTS = {
     "round": 1,
     "seed": 0,
-    "budget": 0.2,
-    "score": "distance",
-    "ridge": 0.5,
-    "split": "proportional",
+    "selector": "gcfl",
+    "options": json.dumps({"budget": 0.2, "score": "distance"}),
 }
 
 
@@ -80,7 +80,7 @@ def called(work, target=True, facts=FACTS, context=None):
     found = []
     content = RecordDict({"arrays": ArrayRecord({"w": Array(torch.zeros(1).numpy())})})
     if facts:
-        content["gcfl"] = ConfigRecord(dict(facts))
+        content["gcfl"] = ConfigRecord({**facts, "select": target})
     if target:
         draw = torch.Generator().manual_seed(3)
         goal = -torch.rand(CLASSES, 6, generator=draw)
@@ -255,7 +255,7 @@ def relabelled(labels):
     ("net", "data", "options", "error", "sentence"),
     [
         (model, plain, {"budget": 0.0}, ConfigError, r"budget must be in \(0, 1\], got 0.0"),
-        (model, plain, {"budget": "much"}, ConfigError, r"budget must be in \(0, 1\], got 'much'"),
+        (model, plain, {"budget": "much"}, ConfigError, "budget must be a number, got 'much'"),
         (model, Stream, {}, ConfigError, "a dataset with a length and positions, got Stream"),
         (model, list, {}, ConfigError, "the dataset is empty"),
         (

@@ -23,9 +23,9 @@ from torch.utils.data import TensorDataset
 
 from flower_grid import Here
 from gcfl.base.errors import ConfigError, DataError, GcflError, RunError
+from gcfl.coreset import GradientMatching
 from gcfl.flower import GCFL, coreset, gcfl_mod
-from gcfl.methods import ClientView, ServerView
-from gcfl.methods.gradient_matching import GradientMatching
+from gcfl.methods import ClientView, ServerView, periodic
 from helpers import prepared
 
 NODES, SAMPLES, CLASSES = 5, 40, 4
@@ -317,7 +317,13 @@ def test_only_the_gradient_goes_down_and_only_a_round_comes_up():
             assert content["gcfl"]["selected"] in (1, 3)
             assert "gcfl.target" not in content
         else:
-            assert set(content["gcfl"]) == {"round", "seed", "budget", "score", "ridge", "split"}
+            assert set(content["gcfl"]) == {
+                "round",
+                "seed",
+                "selector",
+                "options",
+                "select",
+            }
         assert not any(isinstance(value, list | bytes) for value in content["gcfl"].values())
 
 
@@ -335,7 +341,7 @@ def test_the_coreset_is_the_one_that_our_engine_picks(score, absent):
         validation = type(validation)(
             validation.x[kept], validation.y[kept], validation.ids[kept.numpy()]
         )
-    selector = GradientMatching(score=score, budget=0.2)
+    selector = periodic(GradientMatching)(score=score, budget=0.2)
     model = network.tree()
     target = selector.target(ServerView(ready.setting, 1, model, validation, ()))
     found = {}
@@ -360,7 +366,7 @@ def test_the_coreset_is_the_one_that_our_engine_picks(score, absent):
     replies = grid.send_and_receive(strategy.configure_train(1, arrays, ConfigRecord(), grid))
     assert not [reply.error for reply in replies if reply.has_error()]
     for number in range(len(clients)):
-        view = ClientView(ready.setting, 1, number, model, clients.shard(number))
+        view = ClientView.of(ready.setting, 1, number, model, clients.shard(number))
         expected = selector.select(view, target, {}).coreset
         assert found[number].indices == expected.indices.tolist()
         torch.testing.assert_close(

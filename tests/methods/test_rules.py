@@ -17,15 +17,13 @@ from gcfl.base.errors import ConfigError
 from gcfl.engine import InProcess
 from gcfl.engine.client import ClientSide
 from gcfl.engine.prepare import Given
-from gcfl.methods import ServerView
-from gcfl.methods.adaptive import ServerAdam, ServerMomentum
+from gcfl.methods import ClientView, Replies, ServerView, TrainOptions
 from gcfl.methods.augment import PADDING, augmented
+from gcfl.methods.averaging import ServerAdam, ServerMomentum
 from gcfl.methods.contrastive import Contrastive, contrast
 from gcfl.methods.control_variates import ControlVariates
 from gcfl.methods.losses import mean_loss, sample_losses
-from gcfl.methods.parts import TrainOptions
 from gcfl.methods.proximal import Proximal
-from gcfl.methods.replies import Replies
 from gcfl.methods.training import clipped
 from helpers import equal_trees, prepared, run, same_bits, tiny
 
@@ -42,7 +40,7 @@ def played(rounds: int, **changes):
         step = loop.play(states[-1])
         transport.commit(step.accepted)
         states.append(step.state)
-        records.append(step.record)
+        records.append(step.record(None))
     return ready, transport, states, records
 
 
@@ -164,7 +162,7 @@ def test_an_update_that_is_left_out_commits_nothing(monkeypatch):
     loop = ready.rounds(transport)
     step = loop.play(states[-1])
     transport.commit(step.accepted)
-    assert list(step.record.left_out) == ["3"]
+    assert list(step.left_out) == [3]
     assert equal_trees(transport.of(3)["local"], before)
     for name in ready.setting.network.trained:
         own = control_variates(ready, transport, name)
@@ -268,7 +266,13 @@ def test_moon_compares_with_the_global_and_the_previous_local_model():
     loop = ready.rounds(transport)
     answers = {}
     exchange = transport.exchange
-    transport.exchange = lambda broadcasts: answers.update(exchange(broadcasts)) or answers
+
+    def spy(broadcasts):
+        received = exchange(broadcasts)
+        answers.update(received)
+        return received
+
+    transport.exchange = spy
     loop.play(states[1])
     for name, slope in zip(network.trained, slopes, strict=True):
         assert torch.allclose(answers[0].delta[name], -0.1 * slope, atol=1e-6)
@@ -303,25 +307,25 @@ def test_what_methods_cost():
     _, _, states, plain = played(3, method="fedavg", cohort=2)
     size = sum(tensor.numel() * 4 for tensor in states[0].model.values())
     for record in plain:
-        assert record.bytes["down"] == {"model": 2 * size}
-        assert record.bytes["up"]["model"] == 2 * size
+        assert record.bytes.down == {"model": 2 * size}
+        assert record.bytes.up["model"] == 2 * size
     _, _, _, scaffold = played(3, method="scaffold", cohort=2)
     for record in scaffold:
-        assert record.bytes["down"] == {"model": 2 * size, "local": 2 * size}
-        assert record.bytes["up"]["local"] == record.bytes["up"]["model"] == 2 * size
+        assert record.bytes.down == {"model": 2 * size, "local": 2 * size}
+        assert record.bytes.up["local"] == record.bytes.up["model"] == 2 * size
     ready, _, states, gcfl_records = played(
         4, method="gcfl", cohort=1.0, coreset={"every": 3, "budget": 0.2}
     )
     head = (ready.setting.network.width + 1) * 10
     for number, record in enumerate(gcfl_records):
-        extra = record.bytes["down"].get("select", 0)
+        extra = record.bytes.down.get("select", 0)
         # Exactly the last layer: 10 classes, features and bias.
         assert (extra > 0) == (number % 3 == 0)
         if extra:
             assert extra == 5 * head * 4
     _, _, _, moon = played(2, method="moon")
-    assert moon[0].samples["forward"] == moon[0].samples["backward"]
-    assert moon[1].samples["forward"] == 3 * moon[1].samples["backward"]
+    assert moon[0].samples.forward == moon[0].samples.backward
+    assert moon[1].samples.forward == 3 * moon[1].samples.backward
 
 
 # ---- server rules
@@ -368,12 +372,12 @@ def test_momentum_zero_is_fedavg_bit_for_bit(tmp_path):
 
 
 def test_the_server_as_one_more_client():
-    ready, transport, states, _ = played(1, method="fedavg", server={"takes_part": True})
+    ready, transport, states, _ = played(1, method="fedavg", clean={"takes_part": True})
     loop = ready.rounds(transport)
     answers = transport.exchange({client: broadcast(states[0]) for client in range(5)})
-    from gcfl.methods.own import own_update
+    from gcfl.methods.server_training import server_update
 
-    own = own_update(
+    own = server_update(
         ServerView(ready.setting, 0, states[0].model, ready.federation.validation, tuple(range(5))),
         ready.method.local,
     )
@@ -383,7 +387,7 @@ def test_the_server_as_one_more_client():
             [*(answers[client].delta[name] for client in range(5)), own.delta[name]]
         ).mean(0)
         assert torch.allclose(states[1].model[name], states[0].model[name] + mean, atol=1e-6)
-    assert loop.method.server.takes_part
+    assert loop.clean.takes_part
 
 
 def broadcast(state):
@@ -391,20 +395,20 @@ def broadcast(state):
 
 
 def test_warm_start_trains_before_the_first_round_and_fine_tuning_after_the_last():
-    cold, warm = (played(1, method="fedavg", server={"warm_start": epochs}) for epochs in (0, 3))
+    cold, warm = (played(1, method="fedavg", clean={"warm_start": epochs}) for epochs in (0, 3))
     server = len(cold[0].federation.validation)
-    assert warm[3][0].samples["backward"] - cold[3][0].samples["backward"] == 3 * server
+    assert warm[3][0].samples.backward - cold[3][0].samples.backward == 3 * server
     assert not equal_trees(cold[2][1].model, warm[2][1].model)
-    _, _, _, tuned = played(6, method="fedavg", server={"fine_tune": "end", "fine_tune_epochs": 2})
+    _, _, _, tuned = played(6, method="fedavg", clean={"fine_tune": "end", "fine_tune_epochs": 2})
     plain = played(6, method="fedavg")[3]
     extra = [
-        after.samples["backward"] - before.samples["backward"]
+        after.samples.backward - before.samples.backward
         for after, before in zip(tuned, plain, strict=True)
     ]
     assert extra == [0, 0, 0, 0, 0, 2 * server]
-    _, _, _, each = played(6, method="fedavg", server={"fine_tune": "each"})
+    _, _, _, each = played(6, method="fedavg", clean={"fine_tune": "each"})
     extra = [
-        after.samples["backward"] - before.samples["backward"]
+        after.samples.backward - before.samples.backward
         for after, before in zip(each, plain, strict=True)
     ]
     assert extra == [server] * 6
@@ -424,12 +428,10 @@ def test_names_say_what_a_method_is():
 
 
 def test_words_that_preset_options():
-    assert config.build({"method": "gcfl+finetune"})[0].server.fine_tune == "end"
-    assert config.build({"method": "fedavgm+warmstart"})[0].server.warm_start == 10
+    assert config.build({"method": "gcfl+finetune"})[0].clean.fine_tune == "end"
+    assert config.build({"method": "fedavgm+warmstart"})[0].clean.warm_start == 10
     assert (
-        config.build({"method": "fedavg+warmstart", "server": {"warm_start": 2}})[
-            0
-        ].server.warm_start
+        config.build({"method": "fedavg+warmstart", "clean": {"warm_start": 2}})[0].clean.warm_start
         == 2
     )
 
@@ -438,7 +440,7 @@ def test_words_that_preset_options():
 
 
 def test_held_out_samples_are_nobodys(tmp_path):
-    ready = prepared(method="fedavg", server={"hold_out": 0.25, "keep": "best"})
+    ready = prepared(method="fedavg", clean={"hold_out": 0.25, "keep": "best"})
     whole = prepared(method="fedavg").federation.validation
     rest, held = ready.federation.validation, ready.held_out
     assert len(held) == 15
@@ -450,7 +452,7 @@ def test_held_out_samples_are_nobodys(tmp_path):
 
 def test_the_best_model_is_kept_and_patience_stops(tmp_path):
     settings = {"method": "fedavg", "train": {"lr": 0.3, "epochs": 5}, "rounds": 12}
-    best = run(tmp_path, **settings, server={"hold_out": 0.5, "keep": "best"})
+    best = run(tmp_path, **settings, clean={"hold_out": 0.5, "keep": "best"})
     losses = [record["validation_loss"] for record in best.rounds]
     assert len(losses) == 12
     place = int(np.argmin(losses))
@@ -458,7 +460,7 @@ def test_the_best_model_is_kept_and_patience_stops(tmp_path):
     x = prepared(**settings).federation.test
     right = (best.predict(x.x.numpy()) == x.y.numpy()).mean()
     assert right == pytest.approx(best.accuracy)
-    stopped = run(tmp_path, **settings, server={"hold_out": 0.5, "patience": 1})
+    stopped = run(tmp_path, **settings, clean={"hold_out": 0.5, "patience": 1})
     waited = next(r for r in range(1, 12) if losses[r] >= min(losses[:r]))
     assert len(stopped.rounds) == waited + 1
     assert stopped.finished
@@ -467,7 +469,7 @@ def test_the_best_model_is_kept_and_patience_stops(tmp_path):
 
 @pytest.mark.parametrize("options", [{"keep": "best"}, {"patience": 3}])
 def test_judging_needs_something_to_judge_by(tmp_path, options):
-    with pytest.raises(ConfigError, match="needs server"):
+    with pytest.raises(ConfigError, match="needs clean"):
         run(tmp_path, server=options)
 
 
@@ -479,7 +481,7 @@ def test_fine_tuning_at_the_end_is_of_the_model_that_is_kept(tmp_path, server):
     tuned = run(
         tmp_path,
         **settings,
-        server={**judged, "fine_tune": "end", "fine_tune_epochs": 20, "fine_tune_lr": 0.01},
+        clean={**judged, "fine_tune": "end", "fine_tune_epochs": 20, "fine_tune_lr": 0.01},
     )
     assert len(tuned.rounds) == len(plain.rounds)
     assert (plain.folder / "model.safetensors").read_bytes() != (
@@ -498,7 +500,7 @@ def test_the_server_trains_as_long_as_it_is_told(tmp_path):
     )
     assert (short[0].steps, long[0].steps) == (5, 50)
     records = played(
-        1, method="fedavg", train={"batch": 10, "steps": 50}, server={"takes_part": True}
+        1, method="fedavg", train={"batch": 10, "steps": 50}, clean={"takes_part": True}
     )[3]
     assert records[0].steps == 6 * 50
 
@@ -514,8 +516,8 @@ def test_kept_statistics_stay_whatever_trains():
             return self.out(self.body(x))
 
     for changes in (
-        {"server": {"warm_start": 1}},
-        {"server": {"fine_tune": "each"}},
+        {"clean": {"warm_start": 1}},
+        {"clean": {"fine_tune": "each"}},
         {"method": "moon"},
         {"method": "local-only"},
     ):
@@ -537,9 +539,9 @@ def test_kept_statistics_stay_whatever_trains():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"method": "scaffold", "server": {"takes_part": True}}, "a memory of its own"),
+        ({"method": "scaffold", "clean": {"takes_part": True}}, "a memory of its own"),
         ({"method": "local-only", "server": {"rate": 0.5}}, "no effect with local-only"),
-        ({"method": "server-only", "server": {"takes_part": True}}, "no effect with server-only"),
+        ({"method": "server-only", "clean": {"takes_part": True}}, "no effect with server-only"),
         ({"train": {"loss": "gce", "smoothing": 0.1}}, "no effect with the loss 'gce'"),
         ({"model": {"name": "logistic", "projection": 4}}, "no effect with logistic"),
         ({"train": {"momentum": 1.5}}, r"momentum must be in \[0, 1\)"),
@@ -575,7 +577,7 @@ def test_local_only_never_mixes():
         logits = network.outputs(local, test.x).logits
         scores.append(float((logits.argmax(1) == test.y).double().mean()))
     assert records[-1].accuracy == pytest.approx(np.mean(scores))
-    assert records[-1].bytes == {"down": {}, "up": {}}
+    assert records[-1].bytes.total == 0
     # Whoever comes late starts where everybody started, not at what others have learnt.
     ready, some, states, _ = played(4, method="local-only", cohort=2)
     assert equal_trees(states[0].model, states[3].model)
@@ -593,8 +595,6 @@ def test_local_only_never_mixes():
 def test_skyline_at_the_same_budget():
     full = prepared(method="random", coreset={"budget": 0.1})
     sky = prepared(method="skyline+random", coreset={"budget": 0.1})
-    from gcfl.methods.parts import ClientView
-
     pooled = prepared(
         method="centralised+skyline+random", coreset={"budget": 0.1}
     ).federation.clients.shard(0)
@@ -603,7 +603,7 @@ def test_skyline_at_the_same_budget():
         sizes = []
         for ready in (full, sky):
             shard = ready.federation.clients.shard(client)
-            view = ClientView(ready.setting, 0, client, ready.setting.network.tree(), shard)
+            view = ClientView.of(ready.setting, 0, client, ready.setting.network.tree(), shard)
             sizes.append(len(ready.method.select.select(view, {}, {}).coreset))
         assert sizes[0] == sizes[1]
     assert len(sky.federation.clients.shard(0)) < len(full.federation.clients.shard(0))

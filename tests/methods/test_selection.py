@@ -10,12 +10,12 @@ from gcfl import experiment as config
 from gcfl.base.data_types import Shard
 from gcfl.base.errors import ConfigError, DataError
 from gcfl.coreset import label_wise_target
-from gcfl.methods import WORDS, parse
-from gcfl.methods.gradient_matching import GradientMatching
-from gcfl.methods.parts import ClientView, ServerView
-from gcfl.methods.random import Random
-from gcfl.methods.replies import Replies
+from gcfl.coreset.baselines import Random as RandomChoice
+from gcfl.coreset.matching import GradientMatching as Matching
+from gcfl.methods import WORDS, ClientView, Replies, ServerView, parse, periodic
 from helpers import prepared, run, tiny
+
+Random, GradientMatching = periodic(RandomChoice), periodic(Matching)
 
 
 def sent_select(result):
@@ -59,7 +59,7 @@ def test_the_papers_schedule_selects_only_in_rounds_divisible_by_k(tmp_path):
 
 
 def view_of(ready, client=0, round=0):
-    return ClientView(
+    return ClientView.of(
         ready.setting,
         round,
         client,
@@ -72,12 +72,12 @@ def test_a_lost_coreset_is_replaced_by_a_random_one_and_told():
     ready = prepared()
     selector = Random(budget=0.2)
     chosen = selector.select(view_of(ready), {}, {})
-    assert int(chosen.tells["round"]) == 0
-    kept = selector.select(view_of(ready, round=1), None, chosen.remembers)
+    assert int(chosen.sends["round"]) == 0
+    kept = selector.select(view_of(ready, round=1), None, chosen.memory)
     assert np.array_equal(kept.coreset.indices, chosen.coreset.indices)
     lost = selector.select(view_of(ready, round=1), None, {})
     assert len(lost.coreset) == len(chosen.coreset)
-    assert int(lost.tells["round"]) == -1
+    assert int(lost.sends["round"]) == -1
     state = selector.merge(selector.server_init({}), server_view(ready), Replies({0: reply(lost)}))
     assert selector.announce(state, server_view(ready, clients=(0,))) == {0: {}}
 
@@ -91,7 +91,7 @@ def server_view(ready, clients=(0, 1), round=2):
 def reply(selection):
     from gcfl.base.data_types import Update
 
-    return Update({}, {"select": selection.tells}, 1, {})
+    return Update({}, {"select": selection.sends}, 1, {})
 
 
 def test_the_servers_target_is_that_of_its_own_data():
@@ -138,7 +138,10 @@ def test_a_class_with_a_single_sample_at_the_server_is_refused_unless_forced(cap
 
 
 def test_names_compose():
-    assert {name: parse(name) for name in WORDS}
+    for name, word in WORDS.items():
+        slots = parse(name)
+        for slot, part in word.decides.items():
+            assert getattr(slots, slot) is part
     both = parse("fedavg+random")
     assert both.select is Random
     assert parse("skyline+random").clean_only

@@ -11,10 +11,9 @@ from torch.nn.functional import cross_entropy
 
 from gcfl.base import rng
 from gcfl.base.data_types import Coreset
-from gcfl.methods.parts import ClientView, TrainOptions
-from gcfl.methods.plain import Plain
-from gcfl.methods.sgd import SGD
-from gcfl.methods.training import learning_rate, orders, train
+from gcfl.methods import ClientView, TrainOptions
+from gcfl.methods.base import Plain
+from gcfl.methods.training import SGD, learning_rate, orders, train
 from helpers import prepared, run
 
 
@@ -105,7 +104,7 @@ def test_fedavg_is_the_plain_loop(tmp_path):
 
 def view_of(ready, client=0):
     network = ready.setting.network
-    return ClientView(
+    return ClientView.of(
         ready.setting, 0, client, network.tree(), ready.federation.clients.shard(client)
     )
 

@@ -1,26 +1,19 @@
 """Arrays to federations: readers, split, partition, noise."""
 
-from gcfl.data import options as side_files
 from gcfl.data.arrays import arrays
 from gcfl.data.federation import ClientData, Federation, alone, build, normaliser
 from gcfl.data.noise import Truth
-from gcfl.data.options import DataOptions
+from gcfl.data.options import DataOptions, digest
 from gcfl.data.readers import Reader, formats
 from gcfl.data.readers.huggingface import from_huggingface, is_huggingface, on_the_hub
 from gcfl.data.registry import SOURCES, read, read_as
 from gcfl.data.source import Schema, Source, data_home, subset
-
-# Earlier names, like side_files above, for as long as other rooms use them.
-Known = Schema
-read_known = read_as
-statistics = normaliser
 
 __all__ = [
     "SOURCES",
     "ClientData",
     "DataOptions",
     "Federation",
-    "Known",
     "Reader",
     "Schema",
     "Source",
@@ -29,6 +22,7 @@ __all__ = [
     "arrays",
     "build",
     "data_home",
+    "digest",
     "formats",
     "from_huggingface",
     "is_huggingface",
@@ -36,8 +30,5 @@ __all__ = [
     "on_the_hub",
     "read",
     "read_as",
-    "read_known",
-    "side_files",
-    "statistics",
     "subset",
 ]

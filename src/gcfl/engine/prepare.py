@@ -173,7 +173,7 @@ def prepare(
         if source.own
         else {}
     )
-    if beside := data.side_files.digest(experiment.data):
+    if beside := data.digest(experiment.data):
         digests["files"] = digests.get("files", "") + beside
     if module is None:
         if experiment.model.name == "given":
@@ -264,7 +264,7 @@ def _hold_out(experiment: Experiment, federation: Federation) -> tuple[Federatio
         Shard(whole.x[rows], whole.y[rows], whole.ids[rows])
         for rows in (np.sort(order[:size]), np.sort(order[size:]))
     )
-    normaliser = data.statistics(rest.x) if experiment.data.normalise else None
+    normaliser = data.normaliser(rest.x) if experiment.data.normalise else None
     return replace(federation, validation=rest, normaliser=normaliser), held
 
 

@@ -20,7 +20,7 @@ from flwr.app import Context
 from gcfl import data, models
 from gcfl.base.data_types import Shard
 from gcfl.base.errors import ConfigError, did_you_mean
-from gcfl.data import Known, Source
+from gcfl.data import Schema, Source
 from gcfl.engine.prepare import Given, Prepared, prepare, setting_of
 from gcfl.experiment import Experiment
 from gcfl.flower.client import Site
@@ -45,19 +45,19 @@ class Terms:
     """
 
     sites: tuple[str, ...]
-    known: Known
+    schema: Schema
     normaliser: tuple[torch.Tensor, torch.Tensor] | None
 
     def to_toml(self) -> str:
-        known = self.known
+        schema = self.schema
         told = {
             "sites": list(self.sites),
-            "classes": list(known.classes),
-            "shape": list(known.shape),
-            "kind": known.kind,
+            "classes": list(schema.classes),
+            "shape": list(schema.shape),
+            "kind": schema.kind,
         }
-        if known.columns is not None:
-            told["columns"] = list(known.columns)
+        if schema.columns is not None:
+            told["columns"] = list(schema.columns)
         if self.normaliser is not None:
             told |= {
                 name: part.flatten().tolist()
@@ -76,15 +76,15 @@ class Terms:
             return None
         told = tomllib.loads(path.read_text(encoding="utf-8"))
         columns = tuple(told["columns"]) if "columns" in told else None
-        known = Known(tuple(told["classes"]), tuple(told["shape"]), told["kind"], columns)
+        schema = Schema(tuple(told["classes"]), tuple(told["shape"]), told["kind"], columns)
         # a number for each channel, or for each column
-        across = (-1, *(1,) * (len(known.shape) - 1))
+        across = (-1, *(1,) * (len(schema.shape) - 1))
         parts = [
             torch.tensor(told[name]).reshape(across)
             for name in ("mean", "deviation")
             if name in told
         ]
-        return cls(tuple(told["sites"]), known, (parts[0], parts[1]) if parts else None)
+        return cls(tuple(told["sites"]), schema, (parts[0], parts[1]) if parts else None)
 
     @property
     def digest(self) -> str:
@@ -125,7 +125,7 @@ def serve_sites(experiment: Experiment, sites: tuple[str, ...]) -> tuple[Prepare
     prepared = prepare(experiment, Given(), (source, federation))
     # After a part was held out, the normalisation is that of the rest.
     return prepared, Terms(
-        sites, Known.of(source, federation.classes), prepared.federation.normaliser
+        sites, Schema.of(source, federation.classes), prepared.federation.normaliser
     )
 
 
@@ -142,11 +142,11 @@ def site_with_data(experiment: Experiment, terms: Terms, context: Context) -> Si
     changes = {"source": str(node["data"])} | (
         {"label": str(node["label"])} if "label" in node else {}
     )
-    known, options = terms.known, experiment.data.model_copy(update=changes)
-    source = data.read_known(options, experiment.seed, known)
-    module = models.make(known.shape, len(known.classes), experiment.model, experiment.seed)
-    example = torch.zeros((2, *known.shape), dtype=getattr(torch, known.kind))
-    setting = setting_of(experiment, module, example, len(known.classes), terms.normaliser)
+    schema, options = terms.schema, experiment.data.model_copy(update=changes)
+    source = data.read_as(options, experiment.seed, schema)
+    module = models.make(schema.shape, len(schema.classes), experiment.model, experiment.seed)
+    example = torch.zeros((2, *schema.shape), dtype=getattr(torch, schema.kind))
+    setting = setting_of(experiment, module, example, len(schema.classes), terms.normaliser)
     rows = torch.arange(len(source))
     shard = Shard(torch.from_numpy(source.x), torch.from_numpy(source.y), rows.numpy())
     store = store_of(context, f"{experiment.identity()}-{terms.digest}")
