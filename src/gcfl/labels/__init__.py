@@ -11,7 +11,7 @@ samples makes a weak model's logits fit for it; `corrected_losses` trains with w
 """
 
 from gcfl.labels.calibration import Calibration, fit_calibration, fit_temperature
-from gcfl.labels.correction import corrected_losses
+from gcfl.labels.correction import corrected_losses, log_columns, losses_from_columns
 from gcfl.labels.interval import rate_interval
 from gcfl.labels.posterior import (
     GRID,
@@ -33,6 +33,8 @@ __all__ = [
     "fit_temperature",
     "label_posterior",
     "label_posteriors",
+    "log_columns",
+    "losses_from_columns",
     "posterior_given",
     "rate_interval",
     "symmetric_transition",

@@ -23,7 +23,8 @@ from gcfl.labels.checks import checked
 COLDEST, WARMEST = 0.05, 20.0
 _HALVINGS = 40
 _NEWTON_STEPS = 20
-_SETTLED = 1e-9
+_SETTLED = 1e-9  # a step of the bias that is as good as none
+_ROUNDING = 1e-12  # of the loss
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ def _search(logits: Tensor, labels: Tensor, fitted: Callable[[float], Tensor]) -
 
 def _fit_bias(scores: Tensor, seen: Tensor, bias: Tensor) -> Tensor:
     """b that minimises Σ_j log Σ_c exp(s_jc + b_c) - Σ_c n_c b_c + ‖b‖² / 2, for scores (n, C) and
-    class counts (C,): Newton steps, halved until the loss falls.
+    class counts (C,): Newton steps, halved where the loss would grow.
     """
     identity = torch.eye(len(seen), dtype=seen.dtype, device=seen.device)
 
@@ -106,9 +107,8 @@ def _fit_bias(scores: Tensor, seen: Tensor, bias: Tensor) -> Tensor:
         if float(step.abs().max()) < _SETTLED:
             break
         size = 1.0
-        while (tried := loss(bias - size * step)) > now and size > _SETTLED:
+        # Near the minimum the loss cannot tell steps apart, and Newton's own is the best.
+        while (tried := loss(bias - size * step)) > now + _ROUNDING * (1 + abs(now)):
             size /= 2
-        if tried > now:
-            break  # down to rounding
         bias, now = bias - size * step, tried
     return bias
