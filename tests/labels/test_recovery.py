@@ -5,6 +5,7 @@ and a calibration mends a model that is too sure or favours some classes.
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -20,8 +21,10 @@ from gcfl.labels import (
     fit_temperature,
     label_posterior,
     label_posteriors,
+    pool_rates,
     rate_interval,
 )
+from helpers import ROOT
 from label_scenes import calibrated, rough, symmetric
 
 SKEWED = np.array([0.3, 0.2, 0.15, 0.1, 0.08, 0.06, 0.05, 0.03, 0.02, 0.01])
@@ -197,9 +200,36 @@ def test_a_calibration_mends_what_a_temperature_cannot():
     assert errors[2] < errors[0]
 
 
+def test_clients_that_are_alike_are_pooled_and_others_left_alone():
+    draw = rng.stream(9, "rates")
+    sizes = draw.integers(200, 2000, 30)
+    alike = draw.binomial(sizes, 0.3) / sizes
+    rate, weight = pool_rates(alike, sizes)
+    assert rate == pytest.approx(float(alike @ sizes / sizes.sum()))
+    assert weight > sizes.max()
+    # Rates of a beta distribution with a + b = 10 pseudo-samples.
+    apart = draw.binomial(sizes, draw.beta(3, 7, 30)) / sizes
+    assert 5 < pool_rates(apart, sizes)[1] < 20
+    assert pool_rates([0.0, 0.0], [5, 7]) == (0.0, 12.0)
+    assert pool_rates([0.4], [9]) == (pytest.approx(0.4), 9.0)
+    for rates, counts in (([0.1], []), ([], []), ([0.1], [0]), ([1.5], [3]), ([math.nan], [3])):
+        with pytest.raises(DataError, match="rates"):
+            pool_rates(rates, counts)
+
+
 def test_rough_labels_stay_below_the_limit():
     """Labels that have nothing to do with the model: as noisy as a rate can say."""
     logits, labels = rough(8, 2000, 5)
     found = label_posterior(logits, labels, GIVEN)
     assert 0.75 < found.rate < 0.8
     assert np.allclose(found.transition.numpy(), symmetric(found.rate, 5))
+
+
+def test_the_documented_example(capsys):
+    text = (ROOT / "docs" / "labels.md").read_text()
+    (block, *_) = re.findall(r"```python\n(.*?)```", text, re.S)
+    exec(block, {"__name__": "example"})  # noqa: S102
+    rate, low, high, share = map(float, re.findall(r"\d\.\d+", capsys.readouterr().out))
+    assert low <= rate <= high
+    assert rate == pytest.approx(0.4, abs=0.05)
+    assert share > 0.85

@@ -10,7 +10,7 @@ samples makes a weak model's logits fit for it; `corrected_losses` trains with w
 `docs/labels.md`.
 """
 
-from gcfl.labels.calibration import Calibration, fit_calibration, fit_temperature
+from gcfl.labels.calibration import Calibration, fit_calibration, fit_temperature, pool_rates
 from gcfl.labels.correction import corrected_losses, log_columns, losses_from_columns
 from gcfl.labels.interval import rate_interval
 from gcfl.labels.posterior import (
@@ -35,6 +35,7 @@ __all__ = [
     "label_posteriors",
     "log_columns",
     "losses_from_columns",
+    "pool_rates",
     "posterior_given",
     "rate_interval",
     "symmetric_transition",

@@ -1,23 +1,26 @@
-"""What a server measures on clean samples that the model was not trained on, and tells its clients.
+"""What a server can tell its clients: a calibration of the model, and the rate of all of them.
 
 A temperature mends a model that is too sure. A half-trained one also favours some classes, and then
 every client sees noise that is not there: a class bias mends that.
 
     p = softmax(z / τ + b)        minimises  -Σ_j log p_j[y_j] + ‖b‖² / 2    over clean samples
 
-The model must not have trained on these samples, or it looks too good: cut them off, or cross-fit.
+The model must not have trained on these samples, or it looks too good: cut them off before, or
+cross-fit.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from gcfl.base.errors import DataError
 from gcfl.labels.checks import checked
 
 COLDEST, WARMEST = 0.05, 20.0
@@ -67,6 +70,29 @@ def fit_calibration(logits: Tensor, labels: Tensor) -> Calibration:
     temperature = _search(logits, labels, fitted)
     fitted(1 / temperature)
     return Calibration(temperature, bias, (seen + 1) / (n + classes))
+
+
+def pool_rates(rates: Sequence[float], sizes: Sequence[int]) -> tuple[float, float]:
+    """The mean rate r of clients, weighted by their sizes, and how many samples it should weigh
+    for each of them: the `prior_rate` and `rate_weight` of a `NoiseModel`.
+
+    The weight is r(1-r) / v, where v is the variance of the rates beyond what binomial draws of
+    these sizes have: clients that are alike shrink, clients that differ are left alone. It is at
+    most the number of all samples.
+    """
+    if len(rates) != len(sizes) or len(sizes) == 0 or min(sizes) < 1:
+        raise DataError(
+            f"rates need one size of at least 1 each, got {len(rates)} rates and {len(sizes)} sizes"
+        )
+    each, counts = np.asarray(rates, dtype=np.float64), np.asarray(sizes, dtype=np.float64)
+    if not ((each >= 0) & (each <= 1)).all():
+        raise DataError("rates must be in [0, 1]")
+    shares = counts / counts.sum()
+    rate = float(shares @ each)
+    binomial = rate * (1 - rate)
+    beyond = float(shares @ ((each - rate) ** 2 - binomial / counts))
+    most = float(counts.sum())
+    return rate, most if beyond * most <= binomial else binomial / beyond
 
 
 def _prepared(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
