@@ -27,6 +27,7 @@ lint: $(VENV)/.dev
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/population.py
 	$(BIN)/python benchmarks/selection.py
+	$(BIN)/python benchmarks/labels.py
 	$(BIN)/python benchmarks/attribute_noise.py
 	$(BIN)/python benchmarks/clients.py
 	$(BIN)/python benchmarks/flower.py

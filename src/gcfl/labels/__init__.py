@@ -1,0 +1,42 @@
+"""Which labels are right: noise rates and label posteriors from one forward pass. Knows nothing of
+clients or rounds.
+
+    from gcfl.labels import label_posterior
+    found = label_posterior(logits, labels)
+    found.rate, found.right, found.suggested
+
+logits (n, C) are the model's, labels (n,) the observed class numbers. `fit_calibration` of clean
+samples makes a weak model's logits fit for it; `corrected_losses` trains with what was found. See
+`docs/labels.md`.
+"""
+
+from gcfl.labels.calibration import Calibration, fit_calibration, fit_temperature, pool_rates
+from gcfl.labels.correction import corrected_losses, log_columns, losses_from_columns
+from gcfl.labels.interval import rate_interval
+from gcfl.labels.posterior import (
+    GRID,
+    LabelPosterior,
+    NoiseModel,
+    label_posterior,
+    label_posteriors,
+    posterior_given,
+    symmetric_transition,
+)
+
+__all__ = [
+    "GRID",
+    "Calibration",
+    "LabelPosterior",
+    "NoiseModel",
+    "corrected_losses",
+    "fit_calibration",
+    "fit_temperature",
+    "label_posterior",
+    "label_posteriors",
+    "log_columns",
+    "losses_from_columns",
+    "pool_rates",
+    "posterior_given",
+    "rate_interval",
+    "symmetric_transition",
+]

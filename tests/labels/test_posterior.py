@@ -1,0 +1,350 @@
+"""The posterior and its parameters against independent definitions: every assignment of true
+classes enumerated, EM written out sample by sample, and the properties that both must have.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gcfl.base import rng
+from gcfl.base.errors import ConfigError, DataError
+from gcfl.labels import (
+    GRID,
+    NoiseModel,
+    label_posterior,
+    label_posteriors,
+    posterior_given,
+    symmetric_transition,
+)
+from label_scenes import rough, symmetric
+
+
+@st.composite
+def problems(draw, largest=12):
+    """Logits and labels, from flat to nearly certain, and what to assume of them."""
+    classes = draw(st.integers(2, 5))
+    n = draw(st.integers(1, largest))
+    scale = draw(st.sampled_from([0.0, 0.3, 3.0, 30.0, 2000.0]))
+    seed = draw(st.integers(0, 2**32))
+    logits, labels = rough(seed, n, classes, scale)
+    if draw(st.booleans()):
+        labels[:] = labels[0]
+    weight = draw(st.sampled_from([0.0, 5.0, math.inf]))
+    ratio = rng.stream(seed, "prior").random(classes) + 0.1
+    model = NoiseModel(
+        transition=draw(st.sampled_from(["uniform", "full"])),
+        pseudo_counts=draw(st.sampled_from([0.1, 20.0])),
+        temperature=draw(st.sampled_from([None, 1.0, 2.5])),
+        train_prior=torch.from_numpy(ratio / ratio.sum()) if draw(st.booleans()) else None,
+        prior_rate=draw(st.sampled_from([0.0, 0.4, 0.99])) if weight else None,
+        rate_weight=weight,
+    )
+    return logits, labels, model
+
+
+def enumerated(logits, labels, prior, transition, temperature, ratio):
+    """(n, C) P(y_j = c | everything seen), summed over all C^n assignments of true classes."""
+    n, classes = logits.shape
+    p = np.exp(logits.numpy() / temperature)
+    p /= p.sum(1, keepdims=True)
+    found = np.zeros((n, classes))
+    for assignment in product(range(classes), repeat=n):
+        joint = 1.0
+        for j, c in enumerate(assignment):
+            joint *= prior[c] / ratio[c] * p[j, c] * transition[c, labels[j]]
+        for j, c in enumerate(assignment):
+            found[j, c] += joint
+    return found / found.sum(1, keepdims=True)
+
+
+@settings(max_examples=60)
+@given(
+    st.integers(0, 2**32),
+    st.integers(1, 4),
+    st.integers(2, 3),
+    st.sampled_from([0.5, 1.0, 3.0]),
+    st.booleans(),
+)
+def test_the_posterior_is_what_enumeration_gives(seed, n, classes, temperature, skewed):
+    logits, labels = rough(seed, n, classes)
+    draw = rng.stream(seed, "parameters")
+    prior, ratio = draw.dirichlet(np.ones(classes), 2)
+    transition = draw.dirichlet(np.ones(classes), classes)
+    given_prior = torch.from_numpy(ratio) if skewed else None
+    ratio = ratio if skewed else np.ones(classes)
+    expected = enumerated(logits, labels.numpy(), prior, transition, temperature, ratio)
+    found = posterior_given(
+        logits,
+        labels,
+        torch.from_numpy(prior),
+        torch.from_numpy(transition),
+        temperature,
+        given_prior,
+    )
+    assert np.allclose(found.numpy(), expected, rtol=1e-9, atol=1e-12)
+
+
+def written_out(logits, labels, temperature, iterations, rate=0.3):
+    """EM for the uniform matrix, sample by sample as it is defined."""
+    n, classes = logits.shape
+    p = torch.softmax(logits / temperature, 1).numpy()
+    prior = np.full(classes, 1 / classes)
+    for _ in range(iterations):
+        transition = symmetric(rate, classes)
+        q = np.empty((n, classes))
+        for j in range(n):
+            joint = [prior[c] * p[j, c] * transition[c, labels[j]] for c in range(classes)]
+            q[j] = np.array(joint) / sum(joint)
+        prior = (q.sum(0) + 1) / (n + classes)
+        rate = np.mean([1 - q[j, labels[j]] for j in range(n)])
+        rate = min(max(rate, 1e-6), (classes - 1) / classes - 1e-3)
+    return rate, prior
+
+
+@pytest.mark.parametrize("iterations", [1, 2, 25])
+def test_em_by_its_definition(iterations):
+    logits, labels = rough(1, 30, 4)
+    rate, prior = written_out(logits, labels.numpy(), 2.0, iterations)
+    model = NoiseModel(temperature=2.0, iterations=iterations, tolerance=0.0)
+    found = label_posterior(logits, labels, model)
+    assert found.rate == pytest.approx(rate, abs=1e-12)
+    assert np.allclose(found.prior.numpy(), prior, atol=1e-12)
+    assert torch.equal(found.transition, symmetric_transition(found.rate, 4))
+
+
+def test_one_step_of_the_full_matrix_by_its_definition():
+    """From the uniform fit, whose matrix stays the one that the pseudo-counts pull towards."""
+    logits, labels = rough(2, 40, 3)
+    labels[:25] = logits[:25].argmax(1)
+    start = label_posterior(logits, labels, NoiseModel(temperature=1.0, iterations=1))
+    found = label_posterior(
+        logits, labels, NoiseModel("full", pseudo_counts=7.0, temperature=1.0, iterations=1)
+    )
+    counts = 7.0 * start.transition.numpy()
+    for q, label in zip(start.posterior.numpy(), labels.tolist(), strict=True):
+        counts[:, label] += q
+    expected = counts / counts.sum(1, keepdims=True)
+    assert np.allclose(found.transition.numpy(), expected, atol=1e-12)
+    assert found.rate == pytest.approx(float(1 - start.right.mean()), abs=1e-12)
+
+
+@settings(max_examples=300)
+@given(problems(largest=40))
+def test_the_penalised_objective_never_falls_and_all_is_defined(problem):
+    logits, labels, model = problem
+    n, classes = logits.shape
+    found = label_posterior(logits, labels, model)
+    assert (found.trace.diff() >= -1e-9 * (1 + found.trace.abs().max())).all()
+    assert 0 < found.rate < (classes - 1) / classes
+    assert float(found.prior.sum()) == pytest.approx(1)
+    assert torch.allclose(found.transition.sum(1), torch.ones(classes).double())
+    assert torch.allclose(found.posterior.sum(1), torch.ones(n).double())
+    assert torch.equal(found.right, found.posterior[torch.arange(n), labels])
+    assert torch.equal(found.suggested, found.posterior.argmax(1))
+    assert found.temperature in ((model.temperature,) if model.temperature else GRID)
+    if math.isinf(model.rate_weight) and model.transition == "uniform":
+        assert found.rate == pytest.approx(min(max(model.prior_rate, 1e-6), 1 - 1 / classes), 0.01)
+    # The last E step is the posterior under the fitted parameters.
+    again = posterior_given(
+        logits, labels, found.prior, found.transition, found.temperature, model.train_prior
+    )
+    assert torch.allclose(found.posterior, again, atol=1e-9)
+
+
+def test_the_objective_is_its_formula():
+    logits, labels = rough(3, 25, 3)
+    ratio = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
+    for kind in ("uniform", "full"):
+        model = NoiseModel(kind, 20.0, 1.4, ratio, prior_rate=0.2, rate_weight=9.0)
+        found = label_posterior(logits, labels, model)
+        joint = found.prior / ratio * (logits / 1.4).softmax(1) * found.transition.T[labels]
+        value = joint.sum(1).log().sum() + found.prior.log().sum()
+        if kind == "uniform":
+            value += 9.0 * (0.2 * math.log(found.rate) + 0.8 * math.log(1 - found.rate))
+        else:
+            centre = label_posterior(
+                logits, labels, NoiseModel("uniform", 20.0, 1.4, ratio, 0.2, 9.0)
+            ).transition
+            value += 20.0 * (centre * found.transition.log()).sum()
+        assert float(found.trace[-1]) == pytest.approx(float(value), rel=1e-12)
+
+
+def same(one, other, to=1e-9):
+    assert one.rate == pytest.approx(other.rate, abs=to)
+    assert one.temperature == other.temperature
+    for name in ("prior", "transition", "posterior", "right"):
+        assert torch.allclose(getattr(one, name), getattr(other, name), atol=to), name
+
+
+@settings(max_examples=100)
+@given(problems(), st.integers(0, 2**32))
+def test_the_order_of_samples_and_classes_does_not_matter(problem, seed):
+    logits, labels, model = problem
+    n, classes = logits.shape
+    # A temperature chosen between equals may change with the last bit.
+    model = NoiseModel(**{**vars(model), "temperature": model.temperature or 1.4})
+    found = label_posterior(logits, labels, model)
+    rows = torch.from_numpy(rng.stream(seed, "rows").permutation(n))
+    moved = label_posterior(logits[rows], labels[rows], model)
+    assert moved.rate == pytest.approx(found.rate, abs=1e-7)
+    assert torch.allclose(moved.posterior, found.posterior[rows], atol=1e-6)
+    names = torch.from_numpy(rng.stream(seed, "names").permutation(classes))
+    place = names.argsort()
+    prior = None if model.train_prior is None else model.train_prior[names]
+    renamed = label_posterior(
+        logits[:, names], place[labels], NoiseModel(**{**vars(model), "train_prior": prior})
+    )
+    assert renamed.rate == pytest.approx(found.rate, abs=1e-7)
+    assert torch.allclose(renamed.posterior, found.posterior[:, names], atol=1e-6)
+    assert torch.allclose(renamed.transition, found.transition[names][:, names], atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["uniform", "full"])
+@pytest.mark.parametrize("temperature", [None, 1.0])
+def test_many_clients_at_once_equal_one_at_a_time(kind, temperature):
+    draw = rng.stream(4, "sizes")
+    sizes = [1, 1, 2, 300, *draw.integers(1, 90, 25).tolist()]
+    logits, labels = rough(5, sum(sizes), 6)
+    model = NoiseModel(kind, temperature=temperature)
+    together = label_posteriors(logits, labels, sizes, model)
+    parts = zip(together, logits.split(sizes), labels.split(sizes), strict=True)
+    for found, rows, seen in parts:
+        alone = label_posterior(rows, seen, model)
+        same(found, alone)
+        assert torch.equal(found.suggested, alone.suggested)
+        assert torch.allclose(found.trace, alone.trace, atol=1e-9)
+
+
+def test_float32_logits_give_float64_results_and_no_history():
+    logits, labels = rough(6, 50, 4)
+    found = label_posterior(logits.float().requires_grad_(), labels.int())
+    assert found.posterior.dtype == found.prior.dtype == torch.float64
+    assert not found.posterior.requires_grad
+    same(found, label_posterior(logits, labels), to=1e-5)
+
+
+def test_a_rate_shrinks_towards_the_pool_and_can_be_held():
+    logits, labels = rough(7, 200, 5)
+    free = label_posterior(logits, labels, NoiseModel(temperature=1.0)).rate
+    rates = [
+        label_posterior(
+            logits, labels, NoiseModel(temperature=1.0, prior_rate=0.1, rate_weight=weight)
+        ).rate
+        for weight in (1.0, 100.0, 10_000.0, math.inf)
+    ]
+    assert free > rates[0] > rates[1] > rates[2] > rates[3] == pytest.approx(0.1)
+
+
+ONES = torch.zeros(20, dtype=torch.int64)
+
+
+def test_a_perfect_model_finds_no_noise():
+    labels = torch.arange(20) % 4
+    found = label_posterior(1e4 * torch.nn.functional.one_hot(labels).double(), labels)
+    assert found.rate == pytest.approx(1e-6)
+    assert (found.right > 1 - 1e-6).all()
+
+
+def test_a_hopeless_model_says_the_same_of_equal_labels():
+    labels = torch.arange(30) % 3
+    found = label_posterior(torch.zeros(30, 3), labels)
+    assert 0 < found.rate < 2 / 3
+    assert torch.allclose(found.right, found.right[:1].expand(30))
+
+
+@pytest.mark.parametrize("kind", ["uniform", "full"])
+@pytest.mark.parametrize(
+    ("logits", "labels"),
+    [
+        (torch.tensor([[3.0, -1.0]]), torch.tensor([1])),
+        (torch.randn(20, 4, generator=torch.Generator().manual_seed(0)), ONES),
+        (torch.zeros(20, 2), ONES),
+        (1e308 * torch.tensor([[1.0, -1.0, 0.5]]).double().repeat(20, 1), ONES),
+        (torch.eye(7).repeat(3, 1)[:20] * -500, ONES),
+    ],
+    ids=["one sample", "one class present", "hopeless, two classes", "huge", "always wrong"],
+)
+def test_degenerate_problems_have_defined_results(logits, labels, kind):
+    found = label_posterior(logits, labels, NoiseModel(kind))
+    classes = logits.shape[1]
+    assert 0 < found.rate < (classes - 1) / classes
+    for name in ("prior", "transition", "posterior", "right", "trace"):
+        assert torch.isfinite(getattr(found, name)).all(), name
+    assert (found.prior > 0).all()
+
+
+def test_a_label_that_nothing_explains_leaves_the_model_its_belief():
+    transition = torch.tensor([[1.0, 0.0], [1.0, 0.0]])
+    uniform = torch.tensor([0.5, 0.5])
+    found = posterior_given(torch.tensor([[2.0, 0.0]]), torch.tensor([1]), uniform, transition)
+    assert torch.allclose(found, torch.tensor([[2.0, 0.0]]).double().softmax(1))
+
+
+BAD = {
+    "two classes": (torch.zeros(3, 1), torch.zeros(3, dtype=torch.int64), "at least two classes"),
+    "no matrix": (torch.zeros(3), torch.zeros(3, dtype=torch.int64), r"shape \(n, C\)"),
+    "sigmoid": (torch.zeros(3, 4), torch.zeros(3, 4), "multi-class softmax only"),
+    "lengths": (torch.zeros(3, 4), torch.zeros(2, dtype=torch.int64), "need 3 labels"),
+    "none": (torch.zeros(0, 4), torch.zeros(0, dtype=torch.int64), "at least one sample"),
+    "floats": (torch.zeros(3, 4), torch.zeros(3), "whole class numbers"),
+    "range": (torch.zeros(3, 4), torch.tensor([0, 1, 4]), r"in 0 \.\. 3, got 0 \.\. 4"),
+    "negative": (torch.zeros(3, 4), torch.tensor([0, -1, 2]), r"got -1 \.\. 2"),
+    "nan": (torch.full((3, 4), torch.nan), torch.zeros(3, dtype=torch.int64), "NaN or infinite"),
+    "whole": (torch.zeros(3, 4, dtype=torch.int64), torch.zeros(3, dtype=torch.int64), "real"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_samples_get_one_sentence(name):
+    logits, labels, words = BAD[name]
+    with pytest.raises(DataError, match=words):
+        label_posterior(logits, labels)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"transition": "square"}, "uniform or full"),
+        ({"temperature": 0.0}, "temperature must be"),
+        ({"temperature": math.nan}, "temperature must be"),
+        ({"pseudo_counts": 0.0}, "pseudo_counts must be"),
+        ({"prior_rate": 1.0, "rate_weight": 1.0}, "prior_rate must be"),
+        ({"prior_rate": 0.2}, "without each other"),
+        ({"rate_weight": 3.0}, "without each other"),
+        ({"rate_weight": math.nan}, "rate_weight must be"),
+        ({"iterations": 0}, "iterations must be"),
+        ({"tolerance": -1.0}, "tolerance must be"),
+    ],
+)
+def test_bad_settings_get_one_sentence(settings, words):
+    with pytest.raises(ConfigError, match=words):
+        NoiseModel(**settings)
+
+
+def test_bad_priors_matrices_and_sizes_get_one_sentence():
+    logits, labels = rough(0, 6, 3)
+    flat, same = torch.full((3,), 1 / 3), torch.eye(3)
+    with pytest.raises(DataError, match=r"train_prior must have shape \(3,\)"):
+        label_posterior(logits, labels, NoiseModel(train_prior=torch.ones(2)))
+    with pytest.raises(DataError, match="prior must be positive and add up to 1"):
+        posterior_given(logits, labels, torch.tensor([1.0, 0.0, 0.0]), same)
+    with pytest.raises(DataError, match=r"shape \(3, 3\)"):
+        posterior_given(logits, labels, flat, torch.eye(2))
+    with pytest.raises(DataError, match="rows of transition"):
+        posterior_given(logits, labels, flat, same * torch.nan)
+    with pytest.raises(ConfigError, match="temperature must be"):
+        posterior_given(logits, labels, flat, same, temperature=0.0)
+    for sizes in ([5], [], [6, 0], [7, -1]):
+        with pytest.raises(DataError, match="add up to 6"):
+            label_posteriors(logits, labels, sizes)
+    with pytest.raises(ConfigError, match="rate must be"):
+        symmetric_transition(1.5, 3)
+    with pytest.raises(ConfigError, match="classes must be"):
+        symmetric_transition(0.5, 1)
