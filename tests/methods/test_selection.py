@@ -9,13 +9,27 @@ import torch
 from gcfl import experiment as config
 from gcfl.base.data_types import Shard
 from gcfl.base.errors import ConfigError, DataError
-from gcfl.coreset import label_wise_target
+from gcfl.coreset import Selector, label_wise_target, unweighted
 from gcfl.coreset.baselines import Random as RandomChoice
 from gcfl.coreset.matching import GradientMatching as Matching
-from gcfl.methods import WORDS, ClientView, Replies, ServerView, parse, periodic
+from gcfl.methods import (
+    WORDS,
+    ClientView,
+    Replies,
+    Selection,
+    SelectionRule,
+    ServerView,
+    parse,
+    periodic,
+    register,
+)
 from helpers import prepared, run, tiny
 
 Random, GradientMatching = periodic(RandomChoice), periodic(Matching)
+
+
+def share_of(record):
+    return record["coreset"]["clean_share"]
 
 
 def sent_select(result):
@@ -179,3 +193,78 @@ def test_workers_and_checkpoints_do_not_change_the_identity():
     plain = config.build(tiny())[0].identity()
     assert plain == config.build(tiny(engine={"workers": 3, "checkpoint_every": 7}))[0].identity()
     assert plain != config.build(tiny(seed=1))[0].identity()
+
+
+class Visits(SelectionRule):
+    """The first half of the samples; remembers how often it was asked, and no indices."""
+
+    name = "visits"
+    summary = "the first half, with a memory of something else"
+
+    def select(self, view, received, memory):
+        count = memory.get("visits", torch.tensor(0)) + 1
+        half = unweighted(np.arange(view.size // 2))
+        return Selection(half, {}, {"visits": count}, fresh=True)
+
+
+class Forgetful(Visits):
+    name = "forgetful"
+
+    def select(self, view, received, memory):
+        return Selection(unweighted(np.arange(view.size // 2)), {}, {}, fresh=True)
+
+
+@pytest.mark.parametrize("rule", [Visits, Forgetful])
+@pytest.mark.parametrize("engine", [{}, {"workers": 2}, {"vectorised": True}])
+def test_a_rule_that_remembers_something_else_gets_its_true_clean_share(
+    rule, engine, tmp_path, own_words
+):
+    register(rule)
+    result = run(tmp_path, method=rule.name, rounds=2, engine=engine)
+    federation = prepared().federation
+    rows = [
+        federation.clients.source_rows[client][: size // 2]
+        for client, size in enumerate(federation.clients.partition.sizes)
+    ]
+    chosen = np.concatenate(rows)
+    for client, coreset in result.coresets[1].items():
+        assert np.array_equal(coreset.indices, rows[client])
+    expected = (~federation.truth.noisy[chosen]).mean()
+    shares = [share_of(record) for record in result.rounds]
+    assert shares == [pytest.approx(expected)] * 2
+
+
+class Pooled(Selector):
+    """Candidates of twice the budget, and a count of the choices in its memory."""
+
+    name = "pooled"
+    summary = "twice the budget, drawn from in each round"
+    needs = "probabilities"
+
+    def pick(self, pool, target, budget, draw, memory):
+        count = memory.get("count", torch.tensor(0)) + 1
+        return unweighted(np.arange(2 * budget)), {"count": count}
+
+
+@pytest.mark.parametrize("engine", [{}, {"workers": 2}, {"vectorised": True}])
+def test_more_candidates_than_the_budget_are_drawn_from_in_every_round(engine, tmp_path, own_words):
+    register(Pooled)
+    result = run(tmp_path, method="pooled", rounds=4, coreset={"every": 2}, engine=engine)
+    sizes = prepared().federation.clients.partition.sizes
+    drawn = [result.coresets[round] for round in range(4)]
+    for coresets in drawn:
+        for client, coreset in coresets.items():
+            budget = max(1, round(0.2 * sizes[client]))
+            candidates = prepared().federation.clients.source_rows[client][: 2 * budget]
+            assert len(set(coreset.indices)) == budget
+            assert set(coreset.indices) <= set(candidates)
+    assert any(set(drawn[0][c].indices) != set(drawn[1][c].indices) for c in drawn[0])
+    ready = prepared(method="pooled", rounds=4, coreset={"every": 2})
+    transport = ready.transport()
+    loop, state = ready.rounds(transport), None
+    state = loop.begin()
+    for _ in range(4):
+        played = loop.play(state)
+        transport.commit(played.accepted)
+        state = played.state
+    assert {int(transport.of(c)["select"]["memory.count"]) for c in range(5)} == {2}
