@@ -3,19 +3,35 @@
 from __future__ import annotations
 
 import re
+from typing import get_args
 
-from gcfl.cli.listing import listing
+from gcfl.cli.listing import settings_table
+from gcfl.experiment import every_setting
 from gcfl.sweep.plan import read_plan
 from helpers import ROOT
 
 
 def test_every_setting_is_documented():
     text = (ROOT / "docs" / "usage.md").read_text()
-    for name, line in listing("settings"):
-        description, _, default = line.rpartition(" [")
-        assert f"| `{name}` | {description} | {default[:-1]} |" in text, (
-            f"docs/usage.md lacks or misstates {name}: see gcfl list settings"
-        )
+    for row in settings_table():
+        who = f"{', '.join(row.words)}: " if row.words else ""
+        line = f"| `{row.name}` | {who}{row.text} | {row.values} | {row.default} |"
+        assert line in text, f"docs/usage.md lacks or misstates {row.name}: see gcfl list settings"
+
+
+def test_every_part_shows_its_own_default_and_every_choice_its_values():
+    rows = {(row.name, row.words): row for row in settings_table()}
+    assert rows["local.mu", ("fedprox",)].default == "0.01"
+    assert rows["local.mu", ("moon",)].default == "1.0"
+    assert rows["server.rate", ("fedadam",)].default == "0.01"
+    assert rows["server.rate", ()].default == "1.0"
+    assert rows["train.momentum", ("scaffold",)].default == "0.0"
+    assert rows["train.loss", ()].values.startswith("cross-entropy, gce, sce")
+    for name, owners in every_setting().items():
+        for _, field in owners:
+            choices = [str(one) for one in get_args(field.annotation) if isinstance(one, str)]
+            shown = [row.values for row in settings_table() if row.name == name]
+            assert all(choice in values for choice in choices for values in shown)
 
 
 def test_the_sweep_of_the_docs_is_valid(tmp_path):
