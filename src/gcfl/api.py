@@ -16,7 +16,7 @@ from gcfl import experiment as config
 from gcfl.base.data_types import Coreset
 from gcfl.base.errors import ConfigError, RunError
 from gcfl.data import Source, arrays, from_huggingface, is_huggingface
-from gcfl.engine import Given, Lifecycle, OnRound, OnStart, one_thread, prepare
+from gcfl.engine import Given, Lifecycle, Observer, OnRound, OnStart, one_thread, prepare
 from gcfl.experiment import Experiment
 from gcfl.models.trained import ModelGiven, TrainedModel, unpack
 from gcfl.results.folder import RunFolder
@@ -255,7 +255,7 @@ def execute(
     """
     with one_thread():
         prepared = prepare(experiment, given)
-        engine = prepared.experiment.engine
+        engine, federation = prepared.experiment.engine, prepared.federation
         folder = RunFolder(out / prepared.experiment.folder_name())
         if fresh:
             folder.set_aside()
@@ -263,7 +263,7 @@ def execute(
             prepared,
             folder,
             connect=prepared.transport,
-            observer=prepared.observer,
+            observer=Observer(federation.truth, federation.clients.source_rows),
             holdings=lambda: prepared.holdings,
             again=how_to_continue(folder.path, prepared.experiment.given),
             workers=engine.workers,

@@ -1,8 +1,8 @@
 """Runs rounds: preparation, one round, transports, checkpoint, a run's life."""
 
 from gcfl.engine.client import ClientSide
-from gcfl.engine.lifecycle import Lifecycle, OnRound, OnStart, one_thread
-from gcfl.engine.prepare import Given, Observer, Prepared, federate, prepare
+from gcfl.engine.lifecycle import Lifecycle, Observer, OnRound, OnStart, one_thread
+from gcfl.engine.prepare import Given, Prepared, federate, prepare
 from gcfl.engine.rounds import Rounds, State
 from gcfl.engine.transport import InProcess, Transport
 from gcfl.engine.vectorised import Vectorised

@@ -19,12 +19,15 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from gcfl.base import failpoints
+from gcfl.base.data_types import Coreset
 from gcfl.base.environment import describe
 from gcfl.base.errors import Interrupted, RunError
 from gcfl.base.files import locked
 from gcfl.base.record import RoundRecord
+from gcfl.data import Truth
+from gcfl.data.partition import Partition
 from gcfl.engine.checkpoint import Checkpoint
-from gcfl.engine.prepare import Observer, Prepared
+from gcfl.engine.prepare import Prepared
 from gcfl.engine.rounds import Played, Rounds, State
 from gcfl.engine.transport import Transport
 from gcfl.experiment import Experiment
@@ -34,6 +37,37 @@ from gcfl.results.measures import keeps, summarise
 log = logging.getLogger("gcfl")
 OnStart = Callable[[Experiment, RunFolder, int], None]
 OnRound = Callable[[RoundRecord], None]
+
+
+@dataclass(frozen=True)
+class Observer:
+    """The simulation's onlooker: it alone knows the truth, and it only records."""
+
+    truth: Truth | None
+    partition: Partition  # as rows of the source
+
+    def clean_share(self, played: Played) -> float | None:
+        """Share of clean samples among all that were trained on; None where nobody knows."""
+        if self.truth is None:
+            return None
+        clean = total = 0
+        for client in played.accepted:
+            rows = self.partition[client]
+            if client in played.observed:
+                rows = rows[played.observed[client].coreset.indices]
+            clean += int((~self.truth.noisy[rows]).sum())
+            total += len(rows)
+        return clean / total if total else None
+
+    def coresets(self, played: Played) -> dict[int, Coreset]:
+        """What was chosen or drawn in this round, as rows of the source."""
+        found = {}
+        for client in played.accepted:
+            seen = played.observed.get(client)
+            if seen is not None and seen.fresh:
+                rows = self.partition[client][seen.coreset.indices]
+                found[client] = Coreset(rows, seen.coreset.weights)
+        return found
 
 
 @dataclass(frozen=True)

@@ -16,14 +16,13 @@ from torch import nn
 
 from gcfl import data, models
 from gcfl.base import rng
-from gcfl.base.data_types import Coreset, Groups, Shard, Tree
+from gcfl.base.data_types import Groups, Shard, Tree
 from gcfl.base.errors import ConfigError
 from gcfl.base.options import resolve_size
-from gcfl.data import Federation, Source, Truth
-from gcfl.data.partition import Partition
+from gcfl.data import Federation, Source
 from gcfl.engine import vectorised
 from gcfl.engine.client import ClientSide
-from gcfl.engine.rounds import Played, Rounds
+from gcfl.engine.rounds import Rounds
 from gcfl.engine.transport import InProcess, Transport
 from gcfl.engine.vectorised import Vectorised
 from gcfl.engine.workers import Workers
@@ -41,39 +40,6 @@ class Given:
 
     source: Source | None = None
     model: ModelGiven | None = None
-
-
-@dataclass(frozen=True)
-class Observer:
-    """The simulation's onlooker: it alone knows the truth, and it only records."""
-
-    truth: Truth | None
-    partition: Partition  # as rows of the source
-
-    def clean_share(self, played: Played) -> float | None:
-        """Share of clean samples among all that were trained on; None where nobody knows."""
-        if self.truth is None:
-            return None
-        clean = total = 0
-        for client in played.accepted:
-            rows = self.partition[client]
-            if client in played.observed:
-                rows = rows[played.observed[client].coreset.indices]
-            clean += int((~self.truth.noisy[rows]).sum())
-            total += len(rows)
-        return clean / total if total else None
-
-    def coresets(self, played: Played) -> dict[int, Coreset]:
-        """What was chosen or drawn in this round, as rows of the source."""
-        fresh = {
-            client: played.observed[client].coreset
-            for client in played.accepted
-            if client in played.observed and played.observed[client].fresh
-        }
-        return {
-            client: Coreset(self.partition[client][one.indices], one.weights)
-            for client, one in fresh.items()
-        }
 
 
 @dataclass(frozen=True)
@@ -132,10 +98,6 @@ class Prepared:
         clients = self.federation.clients
         return {"names": clients.names, "sizes": clients.partition.sizes.tolist()}
 
-    @property
-    def observer(self) -> Observer:
-        return Observer(self.federation.truth, self.federation.clients.source_rows)
-
 
 def prepare(
     experiment: Experiment, given: Given, federated: tuple[Source, Federation] | None = None
@@ -166,15 +128,6 @@ def prepare(
     if method.pooled:
         federation = federation.pooled()
     module = module_of(given.model, experiment.seed)
-    digests = (
-        {"data": source.digest()}
-        if given.source
-        else {"files": source.digest()}
-        if source.own
-        else {}
-    )
-    if beside := data.digest(experiment.data):
-        digests["files"] = digests.get("files", "") + beside
     if module is None:
         if experiment.model.name == "given":
             raise ConfigError(
@@ -183,13 +136,7 @@ def prepare(
         module = models.make(
             tuple(source.x.shape[1:]), len(federation.classes), experiment.model, experiment.seed
         )
-    digests |= {} if given.model is None else {"model": fingerprint(module)}
-    if own_parts := [
-        type(part)
-        for part in method.parts.values()
-        if type(part).__module__.partition(".")[0] != "gcfl"
-    ]:
-        digests["parts"] = code_of(own_parts)
+    digests = _digests(experiment, source, method, given, module)
     if experiment.given and experiment.given != digests:
         changed = [
             name
@@ -207,6 +154,24 @@ def prepare(
     return Prepared(
         _settled(experiment, source, given, digests), federation, method, setting, held_out
     )
+
+
+def _digests(
+    experiment: Experiment, source: Source, method: Method, given: Given, module: nn.Module
+) -> dict[str, str]:
+    """Of what came from Python or from one's own files, so that it counts in the run's identity."""
+    digests = {}
+    if given.source is not None:
+        digests["data"] = source.digest()
+    files = source.digest() if source.own and given.source is None else ""
+    if beside := files + data.digest(experiment.data):
+        digests["files"] = beside
+    if given.model is not None:
+        digests["model"] = fingerprint(module)
+    kinds = [type(part) for part in method.parts.values()]
+    if foreign := [kind for kind in kinds if kind.__module__.partition(".")[0] != "gcfl"]:
+        digests["parts"] = code_of(foreign)
+    return digests
 
 
 def setting_of(

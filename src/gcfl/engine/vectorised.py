@@ -22,7 +22,7 @@ from gcfl.base.data_types import Broadcast, FloatArray, Groups, IntArray, Observ
 from gcfl.base.errors import ModelError, one_line
 from gcfl.coreset import Pool, unweighted
 from gcfl.engine.client import ClientSide
-from gcfl.engine.cost import Laps, Moment
+from gcfl.engine.cost import Laps
 from gcfl.engine.transport import ClientMemory
 from gcfl.methods import ClientView, Replies, Selection, Setting, Stacked
 from gcfl.methods.batched import Job, Stack, train_stack
@@ -122,15 +122,21 @@ class Vectorised(ClientMemory):
         model = {name: tensor.to(device) for name, tensor in first.model.items()}
         laps = Laps()
         chosen, failures = self._select(sorted(broadcasts), broadcasts, model)
-        selecting = laps.lap()
+        seconds = {"select": laps.lap()}
         stacks = self._stacks(chosen, broadcasts)
         trained = [self._train(stack, chosen, broadcasts, model) for stack in stacks]
-        training = laps.lap()
+        seconds["train"] = laps.lap()
         for stack in trained:
             self._propose(stack, chosen)
         if not trained:
             return Replies({}, failures)
-        return self._answer(chosen, failures, trained, model, selecting, training, len(broadcasts))
+        # Seconds are shared evenly by all that were asked.
+        even = {
+            f"{kind}_{clock}": spent / len(broadcasts)
+            for kind, moment in seconds.items()
+            for clock, spent in zip(("cpu", "wall"), moment, strict=True)
+        }
+        return self._answer(chosen, failures, trained, model, even)
 
     def _select(
         self, clients: list[int], broadcasts: Mapping[int, Broadcast], model: Tree
@@ -244,11 +250,9 @@ class Vectorised(ClientMemory):
         failures: dict[int, str],
         trained: list[Stack],
         model: Tree,
-        selecting: Moment,
-        training: Moment,
-        asked: int,
+        seconds: Mapping[str, float],
     ) -> Stacked:
-        """The stacks put together, sorted by client; seconds are shared evenly by all asked."""
+        """The stacks put together, sorted by client. seconds: of each client."""
         clients: IntArray = np.concatenate([stack.clients for stack in trained])
         order = np.argsort(clients)
         places, clients = torch.from_numpy(order), clients[order]
@@ -261,24 +265,17 @@ class Vectorised(ClientMemory):
             return np.concatenate(values)[order]
 
         sent = self._side.setting.network.sent
-        delta = {
-            name: column([stack.local[name] - model[name] for stack in trained]) for name in sent
-        }
+        delta = {name: column([one.local[name] - model[name] for one in trained]) for name in sent}
         local = {name: column([one.sends[name] for one in trained]) for name in trained[0].sends}
         select = _stacked([chosen[client].selection.sends for client in listed])
         payload: Groups = {"select": select, "local": local}
         looked = np.array([chosen[client].forward for client in listed], dtype=np.float64)
-        seconds = {"select": selecting, "train": training}
         metrics = {
             "loss": numbers([stack.loss for stack in trained]),
             "forward": numbers([stack.forward for stack in trained]) + looked,
             "backward": numbers([stack.seen for stack in trained]),
             "steps": numbers([stack.steps for stack in trained]),
-            **{
-                f"{kind}_{clock}": np.full(len(listed), spent / asked)
-                for kind, moment in seconds.items()
-                for clock, spent in zip(("cpu", "wall"), moment, strict=True)
-            },
+            **{name: np.full(len(listed), spent) for name, spent in seconds.items()},
         }
         observed = {}
         if not self._side.method.select.whole:

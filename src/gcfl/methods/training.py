@@ -6,15 +6,18 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from gcfl.base import rng
 from gcfl.base.data_types import Coreset, IntArray, Tree
-from gcfl.methods.augment import augmented
 from gcfl.methods.base import ClientView, LocalRule
 from gcfl.methods.losses import mean_loss
 from gcfl.methods.options import TrainOptions
+
+PADDING = 4  # pixels that augmentation may shift an image
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,32 @@ class SGD:
             torch._foreach_mul_(buffers, self._momentum)
             torch._foreach_add_(buffers, gradients)
         torch._foreach_add_(params, buffers or gradients, alpha=-self._lr)
+
+
+def augmented(x: Tensor, base: int, step: int, mirror: bool) -> Tensor:
+    """Images x (n, C, H, W), each shifted by up to `PADDING` pixels and mirrored at random.
+
+    What comes in from outside is 0: the mean of the server's set where inputs are normalised. The
+    draws follow from (base, step) alone: two words a sample, shift and whether to mirror.
+    """
+    n, _, height, width = x.shape
+    words = rng.words(base, np.array(step), 2 * n).reshape(n, 2)
+    span = np.uint64(2 * PADDING + 1)
+    down, across = (
+        (words[:, 0] % span).astype(np.int64),
+        (words[:, 0] // span % span).astype(np.int64),
+    )
+    columns = np.broadcast_to(np.arange(width), (n, width))
+    if mirror:
+        columns = np.where(
+            (words[:, 1] & np.uint64(1)).astype(bool)[:, None], columns[:, ::-1], columns
+        )
+    rows = torch.from_numpy(down[:, None] + np.arange(height)).to(x.device)
+    places = torch.from_numpy(across[:, None] + columns).to(x.device)
+    # Channels last: one gather then moves whole pixels.
+    padded = pad(x, (PADDING,) * 4).permute(0, 2, 3, 1)
+    samples = torch.arange(n, device=x.device)[:, None, None]
+    return padded[samples, rows[:, :, None], places[:, None, :]].permute(0, 3, 1, 2)
 
 
 def clipped(gradients: list[Tensor], longest: float) -> list[Tensor]:
