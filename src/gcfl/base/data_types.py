@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -80,28 +79,3 @@ class Failure:
     """A client that gave no update, and why."""
 
     reason: str
-
-
-@dataclass
-class RoundRecord:
-    """One line of rounds.jsonl. `time` is the only entry that may differ between two runs of the
-    same seed.
-    """
-
-    round: int
-    cohort: int
-    left_out: dict[str, str]
-    lr: float
-    train_loss: float | None
-    accuracy: float | None
-    loss: float | None
-    per_class: list[float | None] | None
-    validation_loss: float | None
-    samples: dict[str, int]
-    steps: int
-    bytes: dict[str, dict[str, int]]
-    coreset: dict[str, float | int | None]
-    time: dict[str, dict[str, float]]
-
-    def to_json(self) -> dict[str, Any]:
-        return dict(self.__dict__)

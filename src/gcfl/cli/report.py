@@ -80,7 +80,7 @@ def add(verbs: Any, common: argparse.ArgumentParser) -> None:
 
 
 def _report(options: argparse.Namespace, _: list[str]) -> None:
-    from gcfl.report.make import report
+    from gcfl.report.build import report
 
     paper = _paper(options.paper) if options.paper else None
     for file in report(
@@ -102,7 +102,7 @@ def _paper(path: Path) -> Any:
 
 
 def _compare(options: argparse.Namespace, _: list[str]) -> None:
-    from gcfl.report.compare import compare
+    from gcfl.report.terminal import compare
 
     compare(options.first, options.second)
 
@@ -111,7 +111,7 @@ def _track(options: argparse.Namespace, _: list[str]) -> None:
     if options.tensorboard is None and options.mlflow is None:
         raise ConfigError("say where to: --tensorboard DIR or --mlflow URI")
     from gcfl.report import track as sinks
-    from gcfl.report.collect import collect
+    from gcfl.results.collect import collect
 
     found = collect(options.runs)
     for name, why in found.left_out:
@@ -122,4 +122,4 @@ def _track(options: argparse.Namespace, _: list[str]) -> None:
         if options.mlflow is not None:
             sinks.mlflow(run.folder, options.mlflow)
         if not options.quiet:
-            print(f"{run.name}: {len(run.records)} rounds")
+            print(f"{run.name}: {len(run.rounds)} rounds")

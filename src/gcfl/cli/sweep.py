@@ -1,16 +1,22 @@
-"""`gcfl sweep` and `gcfl paper`: many runs from one file, and the paper's experiments as such
-files.
+"""`gcfl sweep`, `gcfl paper` and `gcfl demo`: many runs from one file, and the paper's experiments
+and the demo as such files.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gcfl.base.errors import ConfigError, RunError, did_you_mean
+
+if TYPE_CHECKING:
+    from gcfl.sweep import Plan
+    from gcfl.sweep.runner import Outcome
 
 
 def add(verbs: Any, common: argparse.ArgumentParser) -> None:
@@ -34,6 +40,20 @@ def add(verbs: Any, common: argparse.ArgumentParser) -> None:
     )
     sweep.set_defaults(call=_sweep)
     sweep.add_argument("source", metavar="FILE|RECIPE")
+    demo = verbs.add_parser(
+        "demo",
+        help="two scenes with 40%% wrong labels, six methods, three seeds",
+        parents=[common],
+        allow_abbrev=False,
+    )
+    demo.set_defaults(call=_demo)
+    demo.add_argument(
+        "--out", type=Path, default=Path("demo"), help="where runs and the figure go (demo)"
+    )
+    demo.add_argument("--seeds", type=int, default=3, help="how many seeds (3)")
+    demo.add_argument(
+        "--rounds", type=int, help="fewer rounds than the demo's own, for a quick look"
+    )
     paper = verbs.add_parser(
         "paper", help="the paper's experiments: gcfl paper list|run|table", parents=[common]
     )
@@ -56,16 +76,62 @@ def add(verbs: Any, common: argparse.ArgumentParser) -> None:
     )
 
 
-def _sweep(options: argparse.Namespace, _: list[str]) -> None:
-    from gcfl.sweep.plan import read_plan
+def _at_least_one(options: argparse.Namespace, *names: str) -> None:
+    for name in names:
+        given = getattr(options, name)
+        if given is not None and given < 1:
+            raise ConfigError(f"--{name} must be at least 1, got {given}")
 
-    for name in ("seeds", "jobs"):
-        if getattr(options, name) is not None and getattr(options, name) < 1:
-            raise ConfigError(f"--{name} must be at least 1, got {getattr(options, name)}")
+
+def _sweep(options: argparse.Namespace, _: list[str]) -> None:
+    from gcfl.sweep import grouped, read_plan, write_summary
+    from gcfl.sweep.summary import draw
+
+    _at_least_one(options, "seeds", "jobs")
     plan = read_plan(options.source, options.scale, options.seeds)
-    scale = options.scale or ("small" if not options.source.endswith(".toml") else None)
-    out = options.out or Path("sweeps") / "-".join(filter(None, (plan.name, scale)))
-    _run(plan, out, options.jobs, options.quiet)
+    out = options.out or Path("sweeps") / "-".join(filter(None, (plan.name, plan.scale)))
+    outcomes = _play(plan, out, options.jobs, options.quiet)
+    study = grouped(outcomes)
+    summary = write_summary(plan, outcomes, study, out)
+    if not options.quiet:
+        print(summary.read_text())
+    print(summary)
+    if figure := draw(plan, study, out / "figure.png"):
+        print(figure)
+    _complain(outcomes)
+
+
+def _demo(options: argparse.Namespace, _: list[str]) -> None:
+    from rich.console import Console
+
+    from gcfl.report.terminal import print_table
+    from gcfl.results.measures import measure
+    from gcfl.sweep import grouped, read_plan, write_summary
+    from gcfl.sweep.summary import draw
+
+    _at_least_one(options, "seeds", "rounds")
+    changes = {"rounds": options.rounds} if options.rounds else {}
+    plan = read_plan("demo", seeds=options.seeds, changes=changes)
+    outcomes = _play(plan, options.out, None, options.quiet)
+    study = grouped(outcomes)
+    write_summary(plan, outcomes, study, options.out)
+    console = Console(highlight=False)
+    console = console if console.is_terminal else Console(highlight=False, width=120)
+    for scene, groups in study.scenes.items():
+        title = f"{scene}: {plan.title}"
+        print_table(replace(study, columns=["label"], groups=groups), title, console)
+    for name in ("clean_share", "samples"):
+        console.print(measure(name).note, soft_wrap=True)
+    _complain(outcomes)
+    print(f"\nfigure: {draw(plan, study, options.out / 'demo.png')}")
+    gcfl = "gcfl" if shutil.which("gcfl") else sys.argv[0]  # the command may not be on the path
+    example = next(group for group in study.groups if group.line == "GCFL (distance)")
+    print(f"one of the runs:    {gcfl} show {example.runs[0].folder}")
+    print(
+        f"on your own terms:  {gcfl} run --method gcfl --data digits --noise 0.3 --lr 0.05 "
+        "--epochs 10 --coreset.score distance"
+    )
+    print("on your own data:   see 'Your own data and model' in the README")
 
 
 def _list(_: argparse.Namespace, __: list[str]) -> None:
@@ -98,7 +164,8 @@ def _table(options: argparse.Namespace, _: list[str]) -> None:
         print(f"{path.read_text()}\n({path.parent})\n")
 
 
-def _run(plan: Any, out: Path, jobs: int | None, quiet: bool) -> None:
+def _play(plan: Plan, out: Path, jobs: int | None, quiet: bool) -> list[Outcome]:
+    """All runs of a plan that are not finished yet, below `out`, with a bar on a terminal."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -109,9 +176,7 @@ def _run(plan: Any, out: Path, jobs: int | None, quiet: bool) -> None:
         TimeRemainingColumn,
     )
 
-    from gcfl.sweep.figure import draw
-    from gcfl.sweep.runner import Outcome, run_cells
-    from gcfl.sweep.table import rows_of, write_summary
+    from gcfl.sweep import run_cells
 
     out.mkdir(parents=True, exist_ok=True)
     workers = max(cell.experiment().engine.workers for cell in plan.cells)
@@ -130,21 +195,17 @@ def _run(plan: Any, out: Path, jobs: int | None, quiet: bool) -> None:
 
         def told(outcome: Outcome) -> None:
             bar.advance(task)
+            line = f"done: {outcome.cell.label}"
             if outcome.problem:
-                console.print(
-                    f"failed: {outcome.cell.label}: {outcome.problem}", soft_wrap=True, markup=False
-                )
-            elif not quiet and not console.is_terminal and not outcome.was_finished:
-                console.print(f"done: {outcome.cell.label}", soft_wrap=True, markup=False)
+                line = f"failed: {outcome.cell.label}: {outcome.problem}"
+            elif quiet or console.is_terminal or outcome.was_finished:
+                return
+            console.print(line, soft_wrap=True, markup=False)
 
-        outcomes = run_cells(plan.cells, out / "runs", at_once, told)
-    rows = rows_of(outcomes)
-    summary = write_summary(plan, outcomes, rows, out)
-    if not quiet:
-        print(summary.read_text())
-    figure = draw(plan, rows, out / "figure.png")
-    for path in filter(None, (summary, figure)):
-        print(path)
+        return run_cells(plan.cells, out / "runs", at_once, told)
+
+
+def _complain(outcomes: list[Outcome]) -> None:
     failed = [outcome for outcome in outcomes if outcome.problem]
     if failed:
         raise RunError(

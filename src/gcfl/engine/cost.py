@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from gcfl.base import codec
+from gcfl.base import codec, record
 from gcfl.base.data_types import Broadcast
 from gcfl.methods.replies import Replies, Stacked
 
@@ -34,14 +34,15 @@ class Times:
             self.seconds[kind]["cpu"] += time.thread_time() - cpu
             self.seconds[kind]["wall"] += time.perf_counter() - wall
 
-    def with_clients(self, replies: Replies) -> dict[str, dict[str, float]]:
+    def with_clients(self, replies: Replies) -> record.Times:
         """All of it, with what the clients report and the round as a whole."""
         for kind in ("select", "train"):
             for clock in ("cpu", "wall"):
                 self.seconds[kind][clock] += (
                     float(replies.metric(f"{kind}_{clock}").sum()) if len(replies) else 0.0
                 )
-        return {**self.seconds, "round": {"wall": time.perf_counter() - self._started}}
+        clocks = {kind: record.Clock(**clock) for kind, clock in self.seconds.items()}
+        return record.Times(**clocks, round=record.Clock(time.perf_counter() - self._started))
 
 
 def total(replies: Replies, metric: str) -> int:
@@ -57,12 +58,12 @@ def mean_loss(replies: Replies) -> float | None:
 
 def traffic(
     broadcasts: Mapping[int, Broadcast], replies: Replies, shares: bool = True
-) -> dict[str, dict[str, int]]:
+) -> record.Traffic:
     """Bytes by direction and payload name, summed over clients. What many clients are told alike is
     measured once.
     """
     if not shares:
-        return {"down": {}, "up": {}}
+        return record.Traffic({}, {})
     down: Counter[str] = Counter()
     up: Counter[str] = Counter()
     messages = {id(broadcast): broadcast for broadcast in broadcasts.values()}
@@ -84,4 +85,4 @@ def traffic(
             up["model"] += codec.size(reply.delta)
             up.update({name: codec.size(tree) for name, tree in reply.payload.items()})
             up["metrics"] += _METRIC_BYTES * (len(reply.metrics) + 1)
-    return {"down": dict(down), "up": dict(up)}
+    return record.Traffic(dict(down), dict(up))

@@ -8,7 +8,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
 
@@ -16,8 +16,9 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from gcfl.base import failpoints
-from gcfl.base.data_types import Coreset, RoundRecord
+from gcfl.base.data_types import Coreset
 from gcfl.base.errors import Interrupted, RunError
+from gcfl.base.record import RoundRecord
 from gcfl.data import Truth
 from gcfl.data.partition import Partition
 from gcfl.engine.checkpoint import Checkpoint
@@ -84,13 +85,13 @@ def drive(
             while not rounds.over(state):
                 with stop.at_once():
                     played = rounds.play(state)
-                _write(folder, rounds.transport, observer, played)
+                record = _write(folder, rounds.transport, observer, played)
                 state = played.state
                 if state.round - saved >= checkpoint_every or rounds.over(state):
                     save(state)
                     saved = state.round
                 failpoints.reach("round.end")
-                on_round(played.record)
+                on_round(record)
                 if not rounds.over(state):
                     stop.here()
             finish(state)
@@ -123,13 +124,18 @@ def _start(rounds: Rounds, folder: RunFolder, checkpoint: Checkpoint) -> State:
     )
 
 
-def _write(folder: RunFolder, transport: Transport, observer: Observer, played: Played) -> None:
+def _write(
+    folder: RunFolder, transport: Transport, observer: Observer, played: Played
+) -> RoundRecord:
+    """The record as it was written: with what the observer knows."""
     transport.commit(played.accepted)
-    played.record.coreset["clean_share"] = observer.clean_share(transport, played.accepted)
+    share = observer.clean_share(transport, played.accepted)
+    record = replace(played.record, coreset=replace(played.record.coreset, clean_share=share))
     chosen = observer.coresets(transport, played.selected)
     if chosen:
-        folder.add_coresets(played.record.round, chosen)
-    folder.add_round(played.record.to_json())
+        folder.add_coresets(record.round, chosen)
+    folder.add_round(record)
+    return record
 
 
 @contextmanager

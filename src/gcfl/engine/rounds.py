@@ -13,8 +13,9 @@ import numpy as np
 import torch
 
 from gcfl.base import rng
-from gcfl.base.data_types import Broadcast, Failure, Groups, RoundRecord, Shard, Tree, Update
+from gcfl.base.data_types import Broadcast, Failure, Groups, Shard, Tree, Update
 from gcfl.base.errors import RunError
+from gcfl.base.record import CoresetUse, RoundRecord, Samples
 from gcfl.engine.cost import Times, mean_loss, total, traffic
 from gcfl.engine.evaluate import Scores, evaluate, mean_scores
 from gcfl.engine.transport import Answers, Transport
@@ -139,11 +140,6 @@ class Rounds:
             )
         )
         selected = tuple(client for client in replies if client in told["select"])
-        coreset: dict[str, float | int | None] = {
-            "size": int(replies.examples.sum()),
-            "selected": len(selected),
-            "clean_share": None,
-        }
         record = RoundRecord(
             round=state.round,
             cohort=len(view.clients),
@@ -154,13 +150,13 @@ class Rounds:
             loss=scores.loss if scores else None,
             per_class=scores.per_class if scores else None,
             validation_loss=validation_loss,
-            samples={
-                "forward": view.meter.forward + total(received, "forward"),
-                "backward": view.meter.backward + total(received, "backward"),
-            },
+            samples=Samples(
+                view.meter.forward + total(received, "forward"),
+                view.meter.backward + total(received, "backward"),
+            ),
             steps=view.meter.steps + total(received, "steps"),
             bytes=traffic(broadcasts, received, server.shares),
-            coreset=coreset,
+            coreset=CoresetUse(int(replies.examples.sum()), len(selected), None),
             time=times.with_clients(received),
         )
         return Played(after, record, tuple(replies), selected)

@@ -12,10 +12,10 @@ from pathlib import Path
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from gcfl.base.data_types import RoundRecord
 from gcfl.base.environment import describe
 from gcfl.base.errors import ConfigError, one_line
 from gcfl.base.files import locked
+from gcfl.base.record import RoundRecord
 from gcfl.engine import Observer, drive, one_thread
 from gcfl.engine.prepare import Given, Prepared, prepare
 from gcfl.experiment import Experiment

@@ -18,11 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from gcfl.base.files import read_json, write_json
-from gcfl.report.collect import Run
 from gcfl.results.folder import RunFolder
+from gcfl.results.run import Run
 
 log = logging.getLogger("gcfl")
-FILE = "energy.json"
 
 
 class Meter:
@@ -41,17 +40,11 @@ class Meter:
         """
         if self.folder is None:
             return None
-        path = self.folder.path / FILE
+        path = self.folder.energy
         before = read_json(path) if self._done and path.exists() else {"kwh": 0.0, "rounds": 0}
-        rounds = len(self.folder.records()) - self._done
-        write_json(
-            path,
-            {
-                "kwh": before["kwh"] + kwh,
-                "rounds": before["rounds"] + rounds,
-                "source": "codecarbon, an estimate",
-            },
-        )
+        rounds = before["rounds"] + len(self.folder.records()) - self._done
+        told = {"kwh": before["kwh"] + kwh, "rounds": rounds, "source": "codecarbon, an estimate"}
+        write_json(path, told)
         return path
 
 
@@ -91,12 +84,8 @@ def told(runs: Sequence[Run]) -> list[str]:
     known = [run for run in runs if run.energy]
     if not known:
         return []
-    part = [run for run in known if (run.energy or {}).get("rounds") != len(run.records)]
-    more = (
-        f" For {len(part)} of them it covers some of the rounds only, and is not shown."
-        if part
-        else ""
-    )
-    return [
-        f"Energy is an estimate (codecarbon), known for {len(known)} of {len(runs)} runs.{more}"
-    ]
+    part = [run for run in known if run.energy.get("rounds") != len(run.rounds)]
+    told = f"Energy is an estimate (codecarbon), known for {len(known)} of {len(runs)} runs."
+    if part:
+        told += f" For {len(part)} of them it covers some of the rounds only, and is not shown."
+    return [told]

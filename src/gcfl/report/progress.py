@@ -20,7 +20,7 @@ from rich.progress import (
 )
 from rich.progress import Progress as Bar
 
-from gcfl.base.data_types import RoundRecord
+from gcfl.base.record import RoundRecord
 from gcfl.experiment import Experiment
 from gcfl.results.folder import RunFolder
 

@@ -18,29 +18,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from gcfl.base.data_types import RoundRecord
 from gcfl.base.errors import ConfigError, RunError, one_line
+from gcfl.base.record import RoundRecord
 from gcfl.experiment import Experiment, flat
-from gcfl.report.collect import KINDS, read
-from gcfl.report.study import shown
+from gcfl.results.collect import read
 from gcfl.results.folder import RunFolder
+from gcfl.results.groups import shown
+from gcfl.results.measures import scalars
 
 log = logging.getLogger("gcfl")
 _LONGEST = 500  # letters of a parameter that every MLflow takes
-_SCALARS = ("accuracy", "loss", "train_loss", "validation_loss", "lr", "cohort", "steps")
-
-
-def scalars(record: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers of a round, by name; what it does not have is left out."""
-    found: dict[str, Any] = {name: record[name] for name in _SCALARS}
-    found |= {f"coreset/{name}": value for name, value in record["coreset"].items()}
-    found |= {f"samples/{name}": value for name, value in record["samples"].items()}
-    found |= {f"cpu_seconds/{kind}": record["time"][kind]["cpu"] for kind in KINDS}
-    found |= {
-        f"bytes/{direction}": sum(names.values()) for direction, names in record["bytes"].items()
-    }
-    found["left_out"] = len(record["left_out"])
-    return {name: float(value) for name, value in found.items() if value is not None}
 
 
 class Target(Protocol):
@@ -75,7 +62,7 @@ class _Sink:
         if not self._begun:
             self._begun = True
             self._do(lambda: self._target.begin(self._name, {}))
-        self._do(lambda: self._target.add(record.round, scalars(record.to_json())))
+        self._do(lambda: self._target.add(record.round, scalars(record)))
 
     def _do(self, what: Callable[[], None]) -> None:
         """Whatever a tracker's library raises must not stop a run."""
@@ -123,8 +110,8 @@ def _export(folder: Path, target: Target) -> None:
     run = read(folder)
     try:
         target.begin(folder.resolve().name, run.settings)
-        for record in run.records:
-            target.add(record["round"], scalars(record))
+        for record in run.rounds:
+            target.add(record.round, scalars(record))
         target.end(run.finished)
     except Exception as error:  # whatever the tracker's library raises
         raise RunError(f"{folder} cannot be sent: {one_line(error)}") from error
