@@ -62,7 +62,7 @@ def close(loop, many, tolerance=1e-5):
         for entry in ("samples", "steps", "bytes", "cohort", "left_out"):
             assert getattr(one, entry) == getattr(other, entry), entry
         assert one.train_loss == pytest.approx(other.train_loss, abs=1e-4)
-        assert one.coreset["size"] == other.coreset["size"]
+        assert one.coreset.size == other.coreset.size
 
 
 @pytest.mark.parametrize("local", ["fedavg", "fedprox", "scaffold", "moon", "local-only"])

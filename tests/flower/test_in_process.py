@@ -86,7 +86,7 @@ def test_messages_hold_tensors_and_numbers_of_the_sizes_that_are_accounted():
                 assert all(all(isinstance(one, str) for one in value) for value in values)
     for direction in ("down", "up"):
         counted = sum(
-            sum(v for k, v in record.bytes[direction].items() if k != "metrics")
+            sum(v for k, v in getattr(record.bytes, direction).items() if k != "metrics")
             for record in records
         )
         assert total[direction] == counted

@@ -303,25 +303,25 @@ def test_what_methods_cost():
     _, _, states, plain = played(3, method="fedavg", cohort=2)
     size = sum(tensor.numel() * 4 for tensor in states[0].model.values())
     for record in plain:
-        assert record.bytes["down"] == {"model": 2 * size}
-        assert record.bytes["up"]["model"] == 2 * size
+        assert record.bytes.down == {"model": 2 * size}
+        assert record.bytes.up["model"] == 2 * size
     _, _, _, scaffold = played(3, method="scaffold", cohort=2)
     for record in scaffold:
-        assert record.bytes["down"] == {"model": 2 * size, "local": 2 * size}
-        assert record.bytes["up"]["local"] == record.bytes["up"]["model"] == 2 * size
+        assert record.bytes.down == {"model": 2 * size, "local": 2 * size}
+        assert record.bytes.up["local"] == record.bytes.up["model"] == 2 * size
     ready, _, states, gcfl_records = played(
         4, method="gcfl", cohort=1.0, coreset={"every": 3, "budget": 0.2}
     )
     head = (ready.setting.network.width + 1) * 10
     for number, record in enumerate(gcfl_records):
-        extra = record.bytes["down"].get("select", 0)
+        extra = record.bytes.down.get("select", 0)
         # Exactly the last layer: 10 classes, features and bias.
         assert (extra > 0) == (number % 3 == 0)
         if extra:
             assert extra == 5 * head * 4
     _, _, _, moon = played(2, method="moon")
-    assert moon[0].samples["forward"] == moon[0].samples["backward"]
-    assert moon[1].samples["forward"] == 3 * moon[1].samples["backward"]
+    assert moon[0].samples.forward == moon[0].samples.backward
+    assert moon[1].samples.forward == 3 * moon[1].samples.backward
 
 
 # ---- server rules
@@ -393,18 +393,18 @@ def broadcast(state):
 def test_warm_start_trains_before_the_first_round_and_fine_tuning_after_the_last():
     cold, warm = (played(1, method="fedavg", server={"warm_start": epochs}) for epochs in (0, 3))
     server = len(cold[0].federation.validation)
-    assert warm[3][0].samples["backward"] - cold[3][0].samples["backward"] == 3 * server
+    assert warm[3][0].samples.backward - cold[3][0].samples.backward == 3 * server
     assert not equal_trees(cold[2][1].model, warm[2][1].model)
     _, _, _, tuned = played(6, method="fedavg", server={"fine_tune": "end", "fine_tune_epochs": 2})
     plain = played(6, method="fedavg")[3]
     extra = [
-        after.samples["backward"] - before.samples["backward"]
+        after.samples.backward - before.samples.backward
         for after, before in zip(tuned, plain, strict=True)
     ]
     assert extra == [0, 0, 0, 0, 0, 2 * server]
     _, _, _, each = played(6, method="fedavg", server={"fine_tune": "each"})
     extra = [
-        after.samples["backward"] - before.samples["backward"]
+        after.samples.backward - before.samples.backward
         for after, before in zip(each, plain, strict=True)
     ]
     assert extra == [server] * 6
@@ -451,10 +451,10 @@ def test_held_out_samples_are_nobodys(tmp_path):
 def test_the_best_model_is_kept_and_patience_stops(tmp_path):
     settings = {"method": "fedavg", "train": {"lr": 0.3, "epochs": 5}, "rounds": 12}
     best = run(tmp_path, **settings, server={"hold_out": 0.5, "keep": "best"})
-    losses = [record["validation_loss"] for record in best.rounds]
+    losses = [record.validation_loss for record in best.rounds]
     assert len(losses) == 12
     place = int(np.argmin(losses))
-    assert best.accuracy == best.rounds[place]["accuracy"]
+    assert best.accuracy == best.rounds[place].accuracy
     x = prepared(**settings).federation.test
     right = (best.predict(x.x.numpy()) == x.y.numpy()).mean()
     assert right == pytest.approx(best.accuracy)
@@ -462,7 +462,7 @@ def test_the_best_model_is_kept_and_patience_stops(tmp_path):
     waited = next(r for r in range(1, 12) if losses[r] >= min(losses[:r]))
     assert len(stopped.rounds) == waited + 1
     assert stopped.finished
-    assert gcfl.load(stopped.folder).rounds[-1]["accuracy"] is not None
+    assert gcfl.load(stopped.folder).rounds[-1].accuracy is not None
 
 
 @pytest.mark.parametrize("options", [{"keep": "best"}, {"patience": 3}])
@@ -561,8 +561,8 @@ def test_centralised_is_sgd_on_all_samples(tmp_path):
         run(tmp_path, method=name, train={"epochs": 4})
         for name in ("centralised", "centralised+skyline")
     )
-    assert noisy.rounds[0]["coreset"]["clean_share"] == pytest.approx(0.6, abs=0.02)
-    assert clean.rounds[0]["coreset"]["clean_share"] == 1.0
+    assert noisy.rounds[0].coreset.clean_share == pytest.approx(0.6, abs=0.02)
+    assert clean.rounds[0].coreset.clean_share == 1.0
 
 
 def test_local_only_never_mixes():
@@ -694,7 +694,7 @@ def test_options_repeat_and_matter(tmp_path, train):
     same_bits(first.folder, second.folder)
     assert (
         first.curve != run(tmp_path / "plain").curve
-        or first.rounds[0]["train_loss"] != run(tmp_path / "plain").rounds[0]["train_loss"]
+        or first.rounds[0].train_loss != run(tmp_path / "plain").rounds[0].train_loss
     )
 
 

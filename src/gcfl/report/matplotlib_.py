@@ -144,9 +144,7 @@ def _chart(axes: Any, chart: Chart, lines: Sequence[str]) -> None:
         place, dashes = look(lines.index(line.name))
         colour, x, y = PALETTE[place][0], np.array(line.x), scale * np.array(line.y)
         marker = "o" if chart.points or len(x) == 1 else ""
-        axes.plot(
-            x, y, _STYLES[dashes], color=colour, marker=marker, markersize=4, label=line.name
-        )
+        axes.plot(x, y, _STYLES[dashes], color=colour, marker=marker, markersize=4, label=line.name)
         if line.sd:
             sd = scale * np.array(line.sd)
             if chart.points:

@@ -101,9 +101,9 @@ class Measure:
         """The value of a run; None where it has none."""
         if self.of_run is not None:
             return self.of_run(run) if run.rounds else None
-        if self.of_round is None or self.over is None or not run.rounds:
-            return None
-        return self.over([self.of_round(record) for record in run.rounds])
+        values = [self.of_round(record) for record in run.rounds] if self.of_round else []
+        known = [value for value in values if value is not None]
+        return self.over(known) if self.over and known else None
 
     def text(self, value: float | None) -> str:
         return "-" if value is None else self.style.one(self.style.scale * value)
