@@ -150,7 +150,5 @@ def test_a_lacking_field_is_filled_and_an_unknown_one_ignored(old):
     assert gcfl.load(folder).accuracy == EXPECTED["folders"][BEST]["accuracy"]
     del lines[3]["steps"]
     (folder / "rounds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    with pytest.raises(
-        gcfl.GcflError, match=r"line 4 of .* is not .* a round: it lacks"
-    ):
+    with pytest.raises(gcfl.GcflError, match=r"line 4 of .* is not .* a round: it lacks"):
         RunFolder(folder).records()

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gcfl.cli.settings import settings_of
+from gcfl.cli.settings import add_verb, settings_of
 
 if TYPE_CHECKING:
     from gcfl.results.run import Run
@@ -38,51 +38,31 @@ Any other setting goes by its dotted name, for example --train.lr 0.05 --coreset
 
 
 def add(verbs: Any, common: argparse.ArgumentParser) -> None:
-    run = verbs.add_parser(
+    run = add_verb(
+        verbs,
+        common,
         "run",
-        help="train with one method and write a run folder",
+        _run,
+        "train with one method and write a run folder",
         usage="gcfl run [CONFIG.toml] [--key value ...] [--fresh] [--quiet]",
         description=_RUN_HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        parents=[common],
-        allow_abbrev=False,
     )
-    run.set_defaults(call=_run, takes_settings=True)
+    run.set_defaults(takes_settings=True)
     run.add_argument("--out", default="runs", help=argparse.SUPPRESS)
-    run.add_argument(
-        "--fresh",
-        action="store_true",
-        help="set an earlier run of the same settings aside and start again",
-    )
+    fresh = "set an earlier run of the same settings aside and start again"
+    run.add_argument("--fresh", action="store_true", help=fresh)
 
-    resume = verbs.add_parser(
-        "resume",
-        help="continue a run that was stopped or killed",
-        parents=[common],
-        allow_abbrev=False,
-    )
-    resume.set_defaults(call=_resume)
+    resume = add_verb(verbs, common, "resume", _resume, "continue a run that was stopped or killed")
     resume.add_argument("run", metavar="RUN", type=Path)
-    resume.add_argument(
-        "--workers", type=int, help="client processes; changes the time, never the result"
-    )
+    workers = "client processes; changes the time, never the result"
+    resume.add_argument("--workers", type=int, help=workers)
 
-    show = verbs.add_parser(
-        "show",
-        help="a run's result and curves in the terminal; of several, a line each",
-        parents=[common],
-        allow_abbrev=False,
-    )
-    show.set_defaults(call=_show)
+    about = "a run's result and curves in the terminal; of several, a line each"
+    show = add_verb(verbs, common, "show", _show, about)
     show.add_argument("runs", metavar="RUN", type=Path, nargs="+")
 
-    listing = verbs.add_parser(
-        "list",
-        help="what there is: methods, data, models, settings",
-        parents=[common],
-        allow_abbrev=False,
-    )
-    listing.set_defaults(call=_list)
+    about = "what there is: methods, data, models, settings"
+    listing = add_verb(verbs, common, "list", _list, about)
     listing.add_argument("what", choices=["methods", "data", "models", "settings"])
 
 

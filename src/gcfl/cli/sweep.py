@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gcfl.base.errors import ConfigError, RunError, did_you_mean
+from gcfl.cli.settings import add_verb
 
 if TYPE_CHECKING:
     from gcfl.sweep import Plan
@@ -20,60 +21,37 @@ if TYPE_CHECKING:
 
 
 def add(verbs: Any, common: argparse.ArgumentParser) -> None:
-    how = type(common)(add_help=False)
-    how.add_argument(
-        "--scale",
-        choices=["smoke", "small", "paper"],
-        help="how large: smoke (seconds), small, or the paper's set-up",
-    )
+    how = type(common)(add_help=False, parents=[common])
+    scale = "how large: smoke (seconds), small, or the paper's set-up"
+    how.add_argument("--scale", choices=["smoke", "small", "paper"], help=scale)
     how.add_argument("--seeds", type=int, help="how many seeds, from 0")
     how.add_argument("--jobs", type=int, help="runs at a time (one per core)")
-    how.add_argument(
-        "--out",
-        type=Path,
-        help="where runs, tables and the figure go (sweeps/NAME, or sweeps/NAME-SCALE)",
-    )
-    sweep = verbs.add_parser(
-        "sweep",
-        help="all runs of a sweep file or a recipe that are not finished yet",
-        parents=[common, how],
-    )
-    sweep.set_defaults(call=_sweep)
+    out = "where runs, tables and the figure go (sweeps/NAME, or sweeps/NAME-SCALE)"
+    how.add_argument("--out", type=Path, help=out)
+    about = "all runs of a sweep file or a recipe that are not finished yet"
+    sweep = add_verb(verbs, how, "sweep", _sweep, about)
     sweep.add_argument("source", metavar="FILE|RECIPE")
-    demo = verbs.add_parser(
-        "demo",
-        help="two scenes with 40%% wrong labels, six methods, three seeds",
-        parents=[common],
-        allow_abbrev=False,
-    )
-    demo.set_defaults(call=_demo)
-    demo.add_argument(
-        "--out", type=Path, default=Path("demo"), help="where runs and the figure go (demo)"
-    )
+
+    about = "two scenes with 40%% wrong labels, six methods, three seeds"
+    demo = add_verb(verbs, common, "demo", _demo, about)
+    out = "where runs and the figure go (demo)"
+    demo.add_argument("--out", type=Path, default=Path("demo"), help=out)
     demo.add_argument("--seeds", type=int, default=3, help="how many seeds (3)")
-    demo.add_argument(
-        "--rounds", type=int, help="fewer rounds than the demo's own, for a quick look"
-    )
-    paper = verbs.add_parser(
-        "paper", help="the paper's experiments: gcfl paper list|run|table", parents=[common]
-    )
+    rounds = "fewer rounds than the demo's own, for a quick look"
+    demo.add_argument("--rounds", type=int, help=rounds)
+
+    about = "the paper's experiments: gcfl paper list|run|table"
+    paper = add_verb(verbs, common, "paper", _list, about)
     actions = paper.add_subparsers(
         dest="action", metavar="ACTION", parser_class=type(common), required=True
     )
-    known = actions.add_parser(
-        "list", help="every experiment of the paper, and what it reports", parents=[common]
-    )
-    known.set_defaults(call=_list)
-    run = actions.add_parser("run", help="run one of them", parents=[common, how])
-    run.set_defaults(call=_recipe)
+    add_verb(actions, common, "list", _list, "every experiment of the paper, and what it reports")
+    run = add_verb(actions, how, "run", _recipe, "run one of them")
     run.add_argument("source", metavar="RECIPE")
-    table = actions.add_parser(
-        "table", help="what we found so far, beside the paper's numbers", parents=[common]
-    )
-    table.set_defaults(call=_table)
-    table.add_argument(
-        "--out", type=Path, default=Path("sweeps"), help="where sweeps were run (sweeps)"
-    )
+    about = "what we found so far, beside the paper's numbers"
+    table = add_verb(actions, common, "table", _table, about)
+    out = "where sweeps were run (sweeps)"
+    table.add_argument("--out", type=Path, default=Path("sweeps"), help=out)
 
 
 def _at_least_one(options: argparse.Namespace, *names: str) -> None:

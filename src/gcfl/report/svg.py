@@ -170,11 +170,7 @@ def _bars(bars: Bars) -> str:
             parts.append(_box(f"fill c{place}", left, top + 15, wide, 12, words))
             left += wide
         parts.append(_text(left + 4, top + 25, totals[row], "start"))
-    return _svg(
-        _ROW * len(bars.rows),
-        bars.x + (f": {bars.title}" if bars.title else ""),
-        parts,
-    )
+    return _svg(_ROW * len(bars.rows), bars.x + (f": {bars.title}" if bars.title else ""), parts)
 
 
 def _heat(heat: Heat) -> str:

@@ -135,10 +135,7 @@ def _scaled(raw: Mapping[str, Any], scale: str, where: str) -> dict[str, Any]:
 
 
 def expand(
-    raw: Mapping[str, Any],
-    seeds: int | None,
-    where: str,
-    changes: Mapping[str, Any] | None = None,
+    raw: Mapping[str, Any], seeds: int | None, where: str, changes: Mapping[str, Any] | None = None
 ) -> list[Cell]:
     """Every run of the sweep, each checked, before any starts."""
     shared = config.flat(raw.get("experiment", {}))
