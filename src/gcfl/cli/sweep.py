@@ -145,30 +145,17 @@ def _table(options: argparse.Namespace, _: list[str]) -> None:
 def _play(plan: Plan, out: Path, jobs: int | None, quiet: bool) -> list[Outcome]:
     """All runs of a plan that are not finished yet, below `out`, with a bar on a terminal."""
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from rich.progress import Progress
 
+    from gcfl.report.progress import columns
     from gcfl.sweep import run_cells
 
     out.mkdir(parents=True, exist_ok=True)
     workers = max(cell.experiment().engine.workers for cell in plan.cells)
     at_once = jobs or max(1, (os.cpu_count() or 1) // workers)
     console = Console(file=sys.stderr, highlight=False)
-    bars = (
-        TextColumn("runs"),
-        MofNCompleteColumn(),
-        BarColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*bars, console=console, disable=quiet or not console.is_terminal) as bar:
+    silent = quiet or not console.is_terminal
+    with Progress(*columns("runs"), console=console, disable=silent) as bar:
         task = bar.add_task("runs", total=len(plan.cells))
 
         def told(outcome: Outcome) -> None:

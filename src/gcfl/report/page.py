@@ -189,9 +189,8 @@ def _table(
 
 
 def _paper(beside: Beside) -> str:
-    texts = [[row.label, row.paper, row.ours, row.difference] for row in beside.rows]
     note = f'<p class="note">{escape(beside.note)}</p>' if beside.note else ""
-    table = _table(["", "paper", "ours", "difference"], texts)
+    table = _table(["", "paper", "ours", "difference"], beside.rows)
     return f"<section><h2>{escape(beside.title)}</h2>{note}{table}</section>"
 
 

@@ -35,17 +35,6 @@ _DIVIDES = (
     "min_size",
 )
 _MOST_CLIENTS = 40
-# What is wrong with samples does not change who holds them, and corrupting images takes long.
-_NOISE = (
-    "noise",
-    "noise_kind",
-    "noise_rates",
-    "noise_spread",
-    "noise_file",
-    "corruptions",
-    "validation_noise",
-    "test_noise",
-)
 
 
 @dataclass(frozen=True)
@@ -162,7 +151,12 @@ def _heat(id: str, title: str, runs: Sequence[Run]) -> Heat | str:
     try:
         settings = {name: value for name, value in run.config.items() if name != "given"}
         data = run.config.get("data", {})
-        settings["data"] = {name: data[name] for name in data if name not in _NOISE}
+        # What is wrong with samples does not change who holds them, and corrupting images is slow.
+        settings["data"] = {
+            name: value
+            for name, value in data.items()
+            if "noise" not in name and name != "corruptions"
+        }
         source, federation = federate(config.build(settings)[0], Given())
     except (GcflError, OSError, MemoryError) as error:
         why = str(error) if isinstance(error, GcflError) else one_line(error)

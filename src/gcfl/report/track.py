@@ -31,9 +31,8 @@ _LONGEST = 500  # letters of a parameter that every MLflow takes
 
 
 class Sink:
-    """Pass `start` as on_start and the sink itself as on_round, and leave the `with` to close it; or
-    `send` a run folder afterwards. What it is told: a name and settings first, then each round,
-    then the end.
+    """Pass `start` as on_start and the sink itself as on_round, and leave the `with` to close it;
+    or `send` a run folder afterwards. `begin`, `add` each round, `end`: what a tracker must have.
     """
 
     def __init__(self, name: str) -> None:
