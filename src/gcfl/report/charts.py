@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from statistics import mean
@@ -61,8 +61,10 @@ def sections(study: Study) -> list[Section]:
     return [section for section in found if section.plots or section.notes]
 
 
-def asked(wish: Mapping[str, Any]) -> tuple[str, Measure, str | None]:
-    """x, y and panels of a [figure], checked."""
+def asked(
+    wish: Mapping[str, Any], values: Iterable[Mapping[str, Any]]
+) -> tuple[str, Measure, str | None]:
+    """x, y and panels of a [figure], checked; values: what tells runs apart, of each."""
     unknown = next((key for key in wish if key not in _WISHES), None)
     if unknown is not None:
         raise ConfigError(f"unknown setting figure.{unknown}{did_you_mean(unknown, _WISHES)}")
@@ -71,7 +73,14 @@ def asked(wish: Mapping[str, Any]) -> tuple[str, Measure, str | None]:
     known = {one.name: one for one in MEASURES}
     if name not in known:
         raise ConfigError(f"figure.y {name!r} is unknown{did_you_mean(name, known)}")
-    if known[name].of_round is None and (x == "round" or x in _COSTS):
+    over_rounds = x == "round" or x in _COSTS
+    numbers = all(isinstance(one.get(x), int | float) for one in values)
+    if wish.get("kind") != "heatmap" and not (over_rounds or x == "label" or numbers):
+        raise ConfigError(
+            f"figure.x {x!r} must be a setting of the sweep with numbers, 'round', 'cpu', "
+            "'bytes' or 'label'"
+        )
+    if known[name].of_round is None and over_rounds:
         raise ConfigError(f"figure.y {name!r} is one number per run, so figure.x cannot be {x!r}")
     return x, known[name], wish.get("panels")
 
@@ -80,7 +89,7 @@ def figure(study: Study, title: str, wish: Mapping[str, Any]) -> Section:
     """The plots that the [figure] of a sweep asks for: y over x, a panel for each value of
     `panels`. floor: where a panel's y axis starts, by that value.
     """
-    x, y, by = asked(wish)
+    x, y, by = asked(wish, [group.values for group in study.groups])
     varied = [
         column
         for column in study.columns
@@ -100,7 +109,6 @@ def figure(study: Study, title: str, wish: Mapping[str, Any]) -> Section:
     elif x == "round" or x in _COSTS:
         plots = _courses(panels, "figure", y, x if x in _COSTS else None)
     else:
-        _check_axis(study, x)
         plots = [_points(place, *panel, x, y) for place, panel in enumerate(panels.items())]
     plots = [
         replace(plot, floor=floors.get(plot.title)) if isinstance(plot, Chart) else plot
@@ -108,14 +116,6 @@ def figure(study: Study, title: str, wish: Mapping[str, Any]) -> Section:
     ]
     seeds = max(len(group.used) for group in study.groups)
     return Section(f"{title}; mean ± sd of {seeds} seeds" if seeds > 1 else title, [], plots)
-
-
-def _check_axis(study: Study, x: str) -> None:
-    if not all(isinstance(group.values.get(x), int | float) for group in study.groups):
-        raise ConfigError(
-            f"figure.x {x!r} must be a setting of the sweep with numbers, 'round', 'cpu', "
-            "'bytes' or 'label'"
-        )
 
 
 def _courses(panels: Panels, id: str, y: Measure, cost: str | None = None) -> list[Chart]:

@@ -26,10 +26,10 @@ def beside(given: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None) -> lis
     """One mapping or several to tables. Values are numbers, text such as '47.4 ± 0.3', or None
     where one side has nothing.
     """
+    if given is None:
+        return []
+    several: Sequence[Any] = given if isinstance(given, list | tuple) else [given]
     tables = []
-    several: Sequence[Any] = (
-        given if isinstance(given, list | tuple) else [] if given is None else [given]
-    )
     for one in several:
         rows = one.get("rows") if isinstance(one, Mapping) else None
         if not isinstance(rows, list | tuple) or not isinstance(one.get("title"), str):

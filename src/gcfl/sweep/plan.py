@@ -104,15 +104,9 @@ def read_plan(
         )
     if scale is not None:
         raw = _scaled(raw, scale, where)
-    asked(raw.get("figure", {}))
-    return Plan(
-        name,
-        raw.get("title", name),
-        expand(raw, seeds, where, changes),
-        raw.get("figure", {}),
-        raw.get("paper", {}),
-        scale,
-    )
+    cells, figure = expand(raw, seeds, where, changes), raw.get("figure", {})
+    asked(figure, [dict(cell.differs) for cell in cells])
+    return Plan(name, raw.get("title", name), cells, figure, raw.get("paper", {}), scale)
 
 
 def _scaled(raw: Mapping[str, Any], scale: str, where: str) -> dict[str, Any]:
