@@ -11,7 +11,7 @@ from gcfl.cli import main
 from gcfl.data.corruption import NINE, image_of, measure
 from gcfl.engine.prepare import Given, federate
 from gcfl.report.describe import _sheet_rows
-from gcfl.report.partition import held, observed
+from gcfl.report.partition import class_counts, label_counts
 
 
 @pytest.fixture(autouse=True)
@@ -52,8 +52,8 @@ def test_the_table_and_the_pictures(tmp_path, capsys):
 
 def test_counts_are_the_clients_own():
     source, federation = federate(experiment(noise=0.3), Given())
-    table = observed(federation).values
-    noisy = observed(federation, federation.truth.noisy).values
+    table = label_counts(federation).values
+    noisy = label_counts(federation, federation.truth.noisy).values
     for client in range(4):
         shard = federation.clients.shard(client)
         assert np.array_equal(table[client], np.bincount(shard.y, minlength=10))
@@ -64,15 +64,15 @@ def test_counts_are_the_clients_own():
 @pytest.mark.parametrize("kind", ["uniform", "open"])
 def test_the_table_counts_true_classes_where_they_are_known(kind):
     source, federation = federate(experiment(noise=0.3, noise_kind=kind), Given())
-    found = held(source, federation)
+    found = class_counts(source, federation)
     assert found.classes == source.classes
     for client in range(4):
         assert np.array_equal(
             found.values[client],
             np.bincount(source.y[federation.clients.shard(client).ids], minlength=10),
         )
-    unknown = held(source, dataclasses.replace(federation, truth=None))
-    assert np.array_equal(unknown.values, observed(federation).values)
+    unknown = class_counts(source, dataclasses.replace(federation, truth=None))
+    assert np.array_equal(unknown.values, label_counts(federation).values)
 
 
 @pytest.mark.parametrize("kind", ["uniform", "attribute", "open"])

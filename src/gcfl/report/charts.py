@@ -12,7 +12,7 @@ import numpy as np
 
 from gcfl.base.errors import ConfigError, did_you_mean
 from gcfl.report.plots import Bars, Chart, Line, Plot, Section
-from gcfl.results.groups import ACCURACY, Group, Study, short, shown, told
+from gcfl.results.groups import ACCURACY, Group, Study, settings_text, short, shown
 from gcfl.results.measures import KINDS, MEASURES, Measure, measure, seen_in
 from gcfl.results.run import Run
 
@@ -100,7 +100,7 @@ def figure(study: Study, title: str, wish: Mapping[str, Any]) -> Section:
     for group in study.groups:
         spoken = {column: group.values.get(column) for column in varied}
         panel = shown(group.values.get(by), by) if by else ""
-        line = told(spoken, without=(str(by), "" if x == "label" else x)) or group.line
+        line = settings_text(spoken, without=(str(by), "" if x == "label" else x)) or group.line
         panels.setdefault(panel, {}).setdefault(line, []).append(group)
         floors[panel] = wish.get("floor", {}).get(panel)
     plots: Sequence[Plot]
@@ -202,7 +202,9 @@ def _swept(study: Study, band: list[str]) -> list[Section]:
         panels: Panels = {}
         for group in study.groups:
             if isinstance(group.values[name], int | float) and group.accuracy:
-                scene, line = (told(group.spoken, which, (name,)) for which in (True, False))
+                scene, line = (
+                    settings_text(group.spoken, which, (name,)) for which in (True, False)
+                )
                 panels.setdefault(scene, {}).setdefault(line or group.line, []).append(group)
         charts = []
         for place, (scene, lines) in enumerate(panels.items()):

@@ -24,7 +24,7 @@ from gcfl.data.noise import KINDS, Kind
 from gcfl.engine.prepare import Given, federate
 from gcfl.experiment import Experiment
 from gcfl.report.matplotlib_ import names_as_they_are, save
-from gcfl.report.partition import Counts, heat, held, observed
+from gcfl.report.partition import Counts, class_counts, heat, label_counts
 from gcfl.report.plots import Section
 
 _PICTURES = ("clients.png", "noise.png", "samples.png")
@@ -40,7 +40,7 @@ def describe(
     samples.png (of images).
     """
     source, federation = federate(experiment, given or Given())
-    counts = held(source, federation)
+    counts = class_counts(source, federation)
     _print(experiment, source, federation, counts, console)
     out.mkdir(parents=True, exist_ok=True)
     for name in _PICTURES:  # those of a look before this one would pass for today's
@@ -59,9 +59,9 @@ def describe(
 
 
 def _print(
-    experiment: Experiment, source: Source, federation: Federation, held: Counts, console: Console
+    experiment: Experiment, source: Source, federation: Federation, found: Counts, console: Console
 ) -> None:
-    counts, truth, names = held.values, federation.truth, federation.clients.names
+    counts, truth, names = found.values, federation.truth, federation.clients.names
     sizes = counts.sum(axis=1)
     shape = " x ".join(map(str, source.x.shape[1:]))
     console.print(
@@ -95,7 +95,7 @@ def _print(
             f"{sizes[client]:,}",
             str(int((row > 0).sum())),
         ]
-        cells.append(f"{held.classes[top]} {row[top] / total:.0%}")
+        cells.append(f"{found.classes[top]} {row[top] / total:.0%}")
         rows = federation.clients.source_rows[client]
         cells += (
             [f"{truth.hit_by(kind)[rows].mean():.1%}" for kind in kinds]
@@ -128,8 +128,8 @@ def _noise(source: Source, federation: Federation, truth: Truth, path: Path) -> 
     """How many of a client's samples under each label are noisy; of many clients, how many of all
     their samples.
     """
-    counts = observed(federation)
-    every, noisy = counts.values, observed(federation, truth.noisy).values
+    counts = label_counts(federation)
+    every, noisy = counts.values, label_counts(federation, truth.noisy).values
     title = f"Noisy samples {{}}at each client: {source.name}"
     if len(every) <= _MOST_IN_A_GRID:
         shares = np.divide(noisy, every, out=np.full(every.shape, np.nan), where=every > 0)
@@ -193,9 +193,9 @@ def _sheet_rows(
     def cells(places: IntArray, captions: list[str]) -> list[Cell]:
         return list(zip(clients.x[torch.from_numpy(places)].numpy(), captions, strict=True))
 
-    held = np.zeros(len(clients.ids), dtype=bool)
-    held[clients.partition.order] = True
-    clean = some(held if truth is None else held & ~truth.noisy[clients.ids])
+    assigned = np.zeros(len(clients.ids), dtype=bool)
+    assigned[clients.partition.order] = True
+    clean = some(assigned if truth is None else assigned & ~truth.noisy[clients.ids])
     rows = [
         (
             "as labelled" if truth is None else "clean",
@@ -205,7 +205,7 @@ def _sheet_rows(
     for kind in _kinds(federation):
         if truth is None:
             break
-        places = some(held & truth.hit_by(kind)[clients.ids])
+        places = some(assigned & truth.hit_by(kind)[clients.ids])
         if kind == "attribute":
             before = source.x[clients.ids[places]]
             corruptions = chosen(source.x, experiment.data.corruptions)

@@ -43,8 +43,8 @@ class Meter:
         path = self.folder.energy
         before = read_json(path) if self._done and path.exists() else {"kwh": 0.0, "rounds": 0}
         rounds = before["rounds"] + len(self.folder.records()) - self._done
-        told = {"kwh": before["kwh"] + kwh, "rounds": rounds, "source": "codecarbon, an estimate"}
-        write_json(path, told)
+        total = {"kwh": before["kwh"] + kwh, "rounds": rounds, "source": "codecarbon, an estimate"}
+        write_json(path, total)
         return path
 
 
@@ -79,13 +79,13 @@ def measured() -> Iterator[Meter]:
             meter.write(float(found.energy_consumed))
 
 
-def told(runs: Sequence[Run]) -> list[str]:
+def energy_note(runs: Sequence[Run]) -> list[str]:
     """A sentence for the report, where any run has an estimate."""
     known = [run for run in runs if run.energy]
     if not known:
         return []
     part = [run for run in known if run.energy.get("rounds") != len(run.rounds)]
-    told = f"Energy is an estimate (codecarbon), known for {len(known)} of {len(runs)} runs."
+    note = f"Energy is an estimate (codecarbon), known for {len(known)} of {len(runs)} runs."
     if part:
-        told += f" For {len(part)} of them it covers some of the rounds only, and is not shown."
-    return [told]
+        note += f" For {len(part)} of them it covers some of the rounds only, and is not shown."
+    return [note]

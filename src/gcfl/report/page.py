@@ -8,7 +8,7 @@ from importlib import resources
 
 from gcfl import __version__
 from gcfl.report import tables
-from gcfl.report.energy import told as energy_told
+from gcfl.report.energy import energy_note
 from gcfl.report.plots import PALETTE, Bars, Chart, Plot, Section, line_names, table
 from gcfl.report.reference import Beside
 from gcfl.report.svg import draw, number, swatch
@@ -122,9 +122,9 @@ def _results(study: Study) -> list[str]:
         marks.append(" ".join(kinds))
         before = group.scene
     notes = [tables.best_note(study), *(one.note for one in seen_in("table")[1:] if one.note)]
-    notes += energy_told(study.runs)
-    told = [f'<p class="note">{escape(note)}</p>' for note in notes if note]
-    return ["<h2>Results</h2>", _table(heads, lines, marks), *told]
+    notes += energy_note(study.runs)
+    paragraphs = [f'<p class="note">{escape(note)}</p>' for note in notes if note]
+    return ["<h2>Results</h2>", _table(heads, lines, marks), *paragraphs]
 
 
 def _section(section: Section, lines: Sequence[str]) -> str:

@@ -46,17 +46,17 @@ class Counts:
     meaning: str
 
 
-def held(source: Source, federation: Federation) -> Counts:
+def class_counts(source: Source, federation: Federation) -> Counts:
     """How many samples of each class the clients have: of the true one where it is known, else as
     they are labelled.
     """
     if federation.truth is None:
-        return observed(federation)
+        return label_counts(federation)
     true = source.y[federation.clients.ids]
     return Counts(_tally(federation, true, len(source.classes)), source.classes, "true class")
 
 
-def observed(federation: Federation, mask: npt.NDArray[np.bool_] | None = None) -> Counts:
+def label_counts(federation: Federation, mask: npt.NDArray[np.bool_] | None = None) -> Counts:
     """How many samples a client has under each label that it sees; mask (by row of the source)
     picks some.
     """
@@ -99,7 +99,7 @@ def clients_of(experiment: Experiment) -> Section:
     """The class-by-client heatmap of an experiment's federation."""
     source, federation = federate(experiment, Given())
     title = f"Samples of each class at each client: {source.name}"
-    return Section(title, [], [heat(held(source, federation), federation)])
+    return Section(title, [], [heat(class_counts(source, federation), federation)])
 
 
 def partition(runs: Sequence[Run]) -> Section:
@@ -166,6 +166,6 @@ def _heat(id: str, title: str, runs: Sequence[Run]) -> Heat | str:
     sizes = federation.clients.partition.sizes.tolist()
     if not any([client["samples"] for client in other.clients] == sizes for other in runs):
         return "the clients' sizes are not those of the data that is there now"
-    found = heat(held(source, federation), federation, title)
+    found = heat(class_counts(source, federation), federation, title)
     columns, values = found.columns[:_MOST_CLIENTS], [row[:_MOST_CLIENTS] for row in found.values]
     return replace(found, id=id, y="class", columns=columns, values=values)

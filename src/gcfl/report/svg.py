@@ -120,14 +120,14 @@ def _axis(chart: Chart) -> str:
 
 def _spaced(values: list[float], across: Scale) -> list[float]:
     """Those whose labels do not touch."""
-    kept: list[float] = []
+    shown: list[float] = []
     end = -math.inf
     for value in values:
         half = _LETTER * len(number(value)) / 2 + 3
         if across(value) - half >= end and across(value) + half <= _WIDTH + 2:
-            kept.append(value)
+            shown.append(value)
             end = across(value) + half
-    return kept
+    return shown
 
 
 def _line(line: Line, place: int, across: Scale, up: Scale, points: bool) -> str:

@@ -89,8 +89,8 @@ def as_json(study: Study, left_out: Sequence[tuple[str, str]]) -> str:
             for run in members
         ]
         groups.append({name: plain(value) for name, value in row.items()} | {"runs": runs})
-    told = [{"name": name, "why": why} for name, why in left_out]
-    found = {"common": study.common, "groups": groups, "left_out": told}
+    skipped = [{"name": name, "why": why} for name, why in left_out]
+    found = {"common": study.common, "groups": groups, "left_out": skipped}
     return json.dumps(found, indent=2, allow_nan=False) + "\n"
 
 
@@ -141,8 +141,8 @@ def best_note(study: Study) -> str:
     if any(len(group.used) > 1 for group in study.groups):
         notes.append("± is the standard deviation over seeds.")
     if study.best:
-        told = dict.fromkeys(group.line for group in study.groups if group.knows_truth)
-        apart = f", apart from what is told the truth ({', '.join(told)})" if told else ""
+        marks = dict.fromkeys(group.line for group in study.groups if group.knows_truth)
+        apart = f", apart from what is told the truth ({', '.join(marks)})" if marks else ""
         notes.append(f"★ is the best accuracy among rows with the same data{apart}.")
     return " ".join(notes)
 

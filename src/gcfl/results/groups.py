@@ -230,11 +230,13 @@ def _group(members: list[Run], columns: list[str], runs: Sequence[Run]) -> Group
         alike = [run for run in runs if run.settings.get(base) == wanted]
         if name in _BASE or not _determined(alike, name, []):
             spoken[name] = value
-    line = told(spoken, scene=False) or members[0].method
-    return Group(values, spoken, members, line, told(spoken, scene=True))
+    line = settings_text(spoken, scene=False) or members[0].method
+    return Group(values, spoken, members, line, settings_text(spoken, scene=True))
 
 
-def told(values: Mapping[str, Any], scene: bool | None = None, without: Sequence[str] = ()) -> str:
+def settings_text(
+    values: Mapping[str, Any], scene: bool | None = None, without: Sequence[str] = ()
+) -> str:
     """'gcfl, score distance': the settings of the method (scene: of the problem; None: of both),
     but for some of them.
     """

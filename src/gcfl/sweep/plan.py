@@ -23,7 +23,7 @@ from typing import Any
 from gcfl import experiment as config
 from gcfl.base.errors import ConfigError, did_you_mean
 from gcfl.report.charts import asked
-from gcfl.results.groups import told
+from gcfl.results.groups import settings_text
 
 SCALES = ("smoke", "small", "paper")
 _SECTIONS = ("title", "what", "experiment", "sweep", "figure", "scale", "paper")
@@ -48,7 +48,7 @@ class Cell:
 
     @property
     def label(self) -> str:
-        return f"{told(dict(self.differs)) or 'the run'}, seed {self.seed}"
+        return f"{settings_text(dict(self.differs)) or 'the run'}, seed {self.seed}"
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def read_plan(
 
 
 def _scaled(raw: Mapping[str, Any], scale: str, where: str) -> dict[str, Any]:
-    """The sweep with a scale's values over its own. A list or a value replaces another; null-like
+    """The sweep with a scale's values over those of the file. A list or a value replaces another;
     false drops a sweep's list.
     """
     scales = raw.get("scale", {})
@@ -166,13 +166,13 @@ def expand(
     shared.pop("seed", None)
     cells = []
     for combination in itertools.product(*axes):
-        own: Settings = {}
+        chosen: Settings = {}
         for part in combination:
-            own |= part
-        named = {name: own.pop(name) for name in inside if name in own}
+            chosen |= part
+        named = {name: chosen.pop(name) for name in inside if name in chosen}
         hidden = follow.union(*(inside[name] for name in named))
-        differs = named | {name: value for name, value in own.items() if name not in hidden}
-        settings = {**shared, **own, **(changes or {})}
+        differs = named | {name: value for name, value in chosen.items() if name not in hidden}
+        settings = {**shared, **chosen, **(changes or {})}
         cells += [Cell(settings, tuple(differs.items()), seed) for seed in numbers]
     if not cells:
         raise ConfigError(f"{where} has no run: a list of [sweep] is empty")

@@ -10,7 +10,7 @@ from typing import Any
 
 from gcfl.base.files import write_atomic, write_json
 from gcfl.report import tables
-from gcfl.results.groups import ACCURACY, Group, Study, told
+from gcfl.results.groups import ACCURACY, Group, Study, settings_text
 from gcfl.results.measures import measure, spread
 from gcfl.results.run import Run
 from gcfl.sweep.plan import Cell, Plan
@@ -27,8 +27,8 @@ def grouped(outcomes: Sequence[Outcome]) -> Study:
     groups = []
     for cell, runs in found.values():
         values = dict(cell.differs)
-        line = told(values, scene=False) or runs[0].method
-        groups.append(Group(values, values, runs, line, told(values, scene=True)))
+        line = settings_text(values, scene=False) or runs[0].method
+        groups.append(Group(values, values, runs, line, settings_text(values, scene=True)))
     columns = list(dict.fromkeys(name for group in groups for name in group.values))
     return Study([run for group in groups for run in group.runs], {}, columns, [], groups)
 
@@ -54,8 +54,8 @@ def write_summary(plan: Plan, outcomes: Sequence[Outcome], study: Study, out: Pa
         for outcome in outcomes
         if outcome.problem
     ]
-    told_of = {"title": plan.title, "rows": rows, "failed": failed, "paper": dict(plan.paper)}
-    write_json(out / "summary.json", told_of)
+    found = {"title": plan.title, "rows": rows, "failed": failed, "paper": dict(plan.paper)}
+    write_json(out / "summary.json", found)
     labels = {
         outcome.folder.name: label
         for outcome in outcomes
