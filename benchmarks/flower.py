@@ -82,7 +82,7 @@ def steady(rounds: list[dict[str, Any]]) -> float:
     """Seconds of a round: the first quarter is left out (at least two rounds)."""
     first = EVERY * max(1, len(rounds) // (4 * EVERY))
     kinds = [
-        [record["time"]["round"]["wall"] for record in rounds[first + kind :: EVERY]]
+        [record.time.round.wall for record in rounds[first + kind :: EVERY]]
         for kind in range(EVERY)
     ]
     return mean(median(seconds) for seconds in kinds)

@@ -10,9 +10,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-import numpy as np
-
 import gcfl
+from gcfl.results.measures import measure, spread
 
 METHODS = [
     "fedavg",
@@ -84,26 +83,15 @@ def main() -> None:
             gcfl.run(data="digits", model="mlp", seed=seed, **common, **settings(name))
             for seed in range(options.seeds)
         ]
-        accuracy = [result.accuracy for result in results]
-        cpu = float(np.mean([result.cost["cpu"] for result in results]))
-        base = base or cpu
-        share = results[0].rounds[-1]["coreset"]["clean_share"]
-        clean = (
-            "-"
-            if share is None
-            else f"{np.mean([run.rounds[-1]['coreset']['clean_share'] for run in results]):.0%}"
+        accuracy, share, cpu, trained, sent = (
+            spread(measure(one).of(result) for result in results)
+            for one in ("accuracy", "clean_share", "cpu_seconds", "samples", "bytes")
         )
-        trained = np.mean([result.cost["samples"]["backward"] for result in results])
-        sent = np.mean(
-            [
-                sum(sum(names.values()) for names in result.cost["bytes"].values())
-                for result in results
-            ]
-        )
-        spread = np.std(accuracy, ddof=1) if len(accuracy) > 1 else 0.0
+        base = base or cpu.mean
+        clean = "-" if share is None else f"{share.mean:.0%}"
         print(
-            f"| {name} | {np.mean(accuracy):.3f} ± {spread:.3f} | {clean} | {cpu / base:.2f} | "
-            f"{trained:,.0f} | {sent / 1e6:.1f} |",
+            f"| {name} | {accuracy.mean:.3f} ± {accuracy.sd or 0.0:.3f} | {clean} | "
+            f"{cpu.mean / base:.2f} | {trained.mean:,.0f} | {sent.mean / 1e6:.1f} |",
             flush=True,
         )
 

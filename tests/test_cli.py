@@ -10,7 +10,8 @@ import pytest
 import gcfl
 from gcfl import cli
 from gcfl import experiment as config
-from gcfl.report.terminal import chart, human
+from gcfl.report.terminal import chart
+from gcfl.results.measures import human
 from helpers import command, run, tiny
 
 
@@ -172,7 +173,7 @@ def test_chart_and_human_numbers():
 def test_the_python_interface(tmp_path):
     result = run(tmp_path, method="gcfl")
     assert result.finished
-    assert result.accuracy == result.rounds[-1]["accuracy"]
+    assert result.accuracy == result.rounds[-1].accuracy
     assert result.cost["samples"]["backward"] > 0
     assert set(result.coresets) == {0, 2, 4}
     loaded = gcfl.load(result.folder)

@@ -1,28 +1,84 @@
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import time
+
 import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from gcfl import api, cli, demo
+import gcfl
+from gcfl import cli
+from gcfl.sweep.plan import read_plan, read_recipe, recipe_names
 from helpers import command
+
+METHODS = [case["label"] for case in read_recipe("demo")["sweep"]["cases"]]
+SCENES = [scene["scene"] for scene in read_recipe("demo")["sweep"]["scenes"]]
 
 
 def test_a_short_demo(tmp_path, capsys):
     out = tmp_path / "demo"
-    assert cli.main(["demo", "--out", str(out), "--seeds", "2", "--rounds", "2", "--quiet"]) == 0
+    arguments = ["demo", "--out", str(out), "--seeds", "2", "--rounds", "2", "--quiet"]
+    assert cli.main(arguments) == 0
     text = capsys.readouterr().out
-    for name in demo.METHODS:
-        assert name in text
+    for name in METHODS:
+        assert text.count(f"│ {name} ") == len(SCENES)
+    for scene in SCENES:
+        assert f"{scene}: 10 clients, 40% wrong labels, 2 seeds" in text
+    assert "gcfl show" in text or "show " in text
     picture = imread(out / "demo.png")
     assert picture.shape[1] > 1000
     assert np.std(picture[..., :3]) > 0.05
     folders = {path.name for path in (out / "runs").iterdir()}
-    assert len(folders) == 2 * len(demo.SCENES) * len(demo.METHODS)
+    cells = read_plan("demo", seeds=2, changes={"rounds": 2}).cells
+    assert folders == {cell.experiment().folder_name() for cell in cells}
+    assert len(folders) == 2 * len(SCENES) * len(METHODS)
     # A second time only reads.
     times = {path: path.stat().st_mtime_ns for path in (out / "runs").rglob("summary.json")}
-    assert cli.main(["demo", "--out", str(out), "--seeds", "2", "--rounds", "2", "--quiet"]) == 0
+    assert cli.main(arguments) == 0
     assert times == {path: path.stat().st_mtime_ns for path in (out / "runs").rglob("summary.json")}
+
+
+def test_the_run_folders_have_the_names_that_they_always_had():
+    names = [cell.experiment().folder_name() for cell in read_plan("demo", seeds=1).cells]
+    assert names[0] == "digits-mlp-fedavg-noise40-seed0-5efc0de735"
+    assert names[2] == "digits-mlp-gcfl-noise40-seed0-6e325d4ba4"
+    assert len(set(names)) == 12
+
+
+def test_it_is_no_experiment_of_the_paper(capsys):
+    assert "demo" in recipe_names(of_paper=False)
+    assert "demo" not in recipe_names()
+    assert cli.main(["paper", "list"]) == 0
+    assert not any(line.startswith("demo") for line in capsys.readouterr().out.splitlines())
+    assert cli.main(["paper", "run", "demo"]) == 2
+
+
+def test_bad_numbers_are_one_sentence(capsys):
+    for name in ("--seeds", "--rounds"):
+        assert cli.main(["demo", name, "0"]) == 2
+        assert f"{name} must be at least 1, got 0" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_stopped_it_goes_on(tmp_path):
+    line = [sys.executable, "-m", "gcfl.cli", "demo", "--seeds", "1", "--rounds", "20"]
+    process = subprocess.Popen(line, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 100
+    while not list(tmp_path.glob("demo/runs/*/summary.json")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGINT)
+    assert "the same command goes on from there" in process.communicate(timeout=60)[1]
+    assert process.returncode == 130
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("demo/runs/*/summary.json")}
+    assert before
+    done = command("demo", "--seeds", "1", "--rounds", "20", "--quiet", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    after = {path: path.stat().st_mtime_ns for path in tmp_path.glob("demo/runs/*/summary.json")}
+    assert before.items() < after.items()
 
 
 @pytest.mark.slow
@@ -32,21 +88,16 @@ def test_the_demo_shows_what_the_readme_says(tmp_path):
     """
     done = command("demo", "--quiet", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    results = demo._run_all(
-        [
-            demo.Cell(scene, method, seed, None)
-            for seed in range(3)
-            for scene in demo.SCENES
-            for method in demo.METHODS
-        ],
-        tmp_path / "demo",
-        True,
-    )
+    found: dict[tuple[str, str], list[float]] = {}
+    for cell in read_plan("demo").cells:
+        folder = tmp_path / "demo" / "runs" / cell.experiment().folder_name()
+        named = dict(cell.differs)
+        scene = "digits" if named["scene"].startswith("digits") else "blobs"
+        found.setdefault((scene, named["label"]), []).append(gcfl.load(folder).accuracy)
 
     def mean(scene, method):
-        values = [results[scene, method, seed] for seed in range(3)]
-        assert all(isinstance(value, api.Result) for value in values)
-        return np.mean([value.accuracy for value in values])
+        assert len(found[scene, method]) == 3
+        return np.mean(found[scene, method])
 
     for rule in ("GCFL (correlation)", "GCFL (distance)"):
         assert mean("digits", rule) > max(mean("digits", "FedAvg"), mean("digits", "Random")) + 0.02

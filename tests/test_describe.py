@@ -10,7 +10,8 @@ from gcfl import experiment as config
 from gcfl.cli import main
 from gcfl.data.corruption import NINE, image_of, measure
 from gcfl.engine.prepare import Given, federate
-from gcfl.report.describe import _counts, _held, _sheet_rows
+from gcfl.report.describe import _sheet_rows
+from gcfl.report.partition import class_counts, label_counts
 
 
 @pytest.fixture(autouse=True)
@@ -51,8 +52,8 @@ def test_the_table_and_the_pictures(tmp_path, capsys):
 
 def test_counts_are_the_clients_own():
     source, federation = federate(experiment(noise=0.3), Given())
-    table = _counts(federation)
-    noisy = _counts(federation, federation.truth.noisy)
+    table = label_counts(federation).values
+    noisy = label_counts(federation, federation.truth.noisy).values
     for client in range(4):
         shard = federation.clients.shard(client)
         assert np.array_equal(table[client], np.bincount(shard.y, minlength=10))
@@ -63,15 +64,15 @@ def test_counts_are_the_clients_own():
 @pytest.mark.parametrize("kind", ["uniform", "open"])
 def test_the_table_counts_true_classes_where_they_are_known(kind):
     source, federation = federate(experiment(noise=0.3, noise_kind=kind), Given())
-    held = _held(source, federation)
-    assert held.classes == source.classes
+    found = class_counts(source, federation)
+    assert found.classes == source.classes
     for client in range(4):
         assert np.array_equal(
-            held.values[client],
+            found.values[client],
             np.bincount(source.y[federation.clients.shard(client).ids], minlength=10),
         )
-    unknown = _held(source, dataclasses.replace(federation, truth=None))
-    assert np.array_equal(unknown.values, _counts(federation))
+    unknown = class_counts(source, dataclasses.replace(federation, truth=None))
+    assert np.array_equal(unknown.values, label_counts(federation).values)
 
 
 @pytest.mark.parametrize("kind", ["uniform", "attribute", "open"])

@@ -5,101 +5,24 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-import numpy.typing as npt
 
 from gcfl import experiment as config
-from gcfl.base.data_types import Coreset
 from gcfl.base.errors import ConfigError, RunError
 from gcfl.data import Source, arrays, from_huggingface, is_huggingface
 from gcfl.engine import Given, Lifecycle, Observer, OnRound, OnStart, one_thread, prepare
 from gcfl.experiment import Experiment
-from gcfl.models.trained import ModelGiven, TrainedModel, unpack
+from gcfl.models.trained import ModelGiven
 from gcfl.results.folder import RunFolder
-from gcfl.results.measures import keeps, kept, total_cost
+from gcfl.results.run import Run, how_to_continue
 
 log = logging.getLogger("gcfl")
 DEFAULT_OUT = "runs"
 Size = int | float
-
-
-class Result:
-    """A run, read from its folder. Works on unfinished runs too, except for the model. Rounds count
-    from 0.
-    """
-
-    def __init__(self, folder: Path, model: ModelGiven | None = None) -> None:
-        self._files = RunFolder.open(folder)
-        self._given = model
-        self.folder = folder
-
-    @cached_property
-    def config(self) -> dict[str, Any]:
-        """The resolved settings."""
-        return config.read_settings(self._files.config)
-
-    @property
-    def finished(self) -> bool:
-        return self._files.finished
-
-    @cached_property
-    def rounds(self) -> list[dict[str, Any]]:
-        """One record per round: accuracy, loss, samples, steps, bytes, seconds, coreset."""
-        return self._files.records()
-
-    @cached_property
-    def coresets(self) -> dict[int, dict[int, Coreset]]:
-        """By round, then client: which samples (rows of the data) were chosen, and their
-        weights.
-        """
-        return self._files.read_coresets()
-
-    @cached_property
-    def clients(self) -> list[dict[str, Any]]:
-        """Each client's name and how many samples it holds."""
-        return self._files.read_clients()
-
-    @property
-    def cost(self) -> dict[str, Any]:
-        """Samples, steps, bytes and CPU-seconds over all rounds."""
-        return total_cost(self.rounds)
-
-    @property
-    def accuracy(self) -> float:
-        """On the test set: of the model that the run keeps, which is that of the last round that
-        was evaluated unless server.keep says otherwise.
-        """
-        if not self.curve:
-            raise RunError(f"{self.folder} has no evaluated round yet")
-        return float(kept(self.rounds, keeps(self.config))["accuracy"])
-
-    @property
-    def curve(self) -> list[float]:
-        """The accuracy after each round that was evaluated."""
-        return [
-            float(record["accuracy"]) for record in self.rounds if record["accuracy"] is not None
-        ]
-
-    @property
-    def how_to_continue(self) -> str:
-        """What to do with a run that is not finished."""
-        return how_to_continue(self.folder, self.config.get("given"))
-
-    @cached_property
-    def model(self) -> TrainedModel:
-        """The trained model: `predict`, `predict_proba`, `module`."""
-        return unpack(*self._files.read_model(), self._given)
-
-    def predict(self, x: Any) -> npt.NDArray[Any]:
-        """Class names for raw inputs."""
-        return self.model.predict(x)
-
-    def __repr__(self) -> str:
-        return f"Result({str(self.folder)!r}, rounds={len(self.rounds)}, finished={self.finished})"
+Result = Run  # its name before there was one class for all readers
 
 
 def run(
@@ -116,7 +39,7 @@ def run(
     on_start: OnStart | None = None,
     on_round: OnRound | None = None,
     **settings: Any,
-) -> Result:
+) -> Run:
     """Train, and return the result; the same call again continues or returns what is there.
 
     data: a name of `gcfl list data`, a path, arrays (x, y), a torch Dataset or a Hugging Face one;
@@ -208,7 +131,7 @@ def resume(
     workers: int | None = None,
     on_start: OnStart | None = None,
     on_round: OnRound | None = None,
-) -> Result:
+) -> Run:
     """Continue a run where it stopped. Runs on arrays or modules from Python continue by calling
     `run` again with the same ones.
     """
@@ -227,19 +150,11 @@ def resume(
     return execute(experiment, Given(), path.resolve().parent, False, on_start, on_round)
 
 
-def load(folder: str | os.PathLike[str], model: ModelGiven | None = None) -> Result:
+def load(folder: str | os.PathLike[str], model: ModelGiven | None = None) -> Run:
     """A run from its folder. A model that came from Python has to be passed again (its class is
     enough).
     """
-    return Result(Path(folder), model)
-
-
-def how_to_continue(folder: Path, given: Mapping[Any, str] | None) -> str:
-    """The command, or, for a run on things from Python, the call that has to be made again."""
-    from_python = [name for name in given or () if name != "files"]
-    if from_python:
-        return f"call gcfl.run again with the same {' and '.join(from_python)}"
-    return f"gcfl resume {folder}"
+    return Run(folder, model)
 
 
 def execute(
@@ -249,7 +164,7 @@ def execute(
     fresh: bool = False,
     on_start: OnStart | None = None,
     on_round: OnRound | None = None,
-) -> Result:
+) -> Run:
     """Run an experiment into its folder below `out`: from the start, from its checkpoint, or not at
     all if it is finished.
     """

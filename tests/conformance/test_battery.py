@@ -219,7 +219,7 @@ def test_a_client_that_fails_and_one_that_comes_late(method, tmp_path, monkeypat
     monkeypatch.setattr(ClientSide, "work", failing)
     monkeypatch.setattr(Rounds, "draw", late)
     result = gcfl.run(out=tmp_path, **{**settings(method), "cohort": 1.0})
-    left_out = [record["left_out"] for record in result.rounds]
+    left_out = [record.left_out for record in result.rounds]
     assert left_out == [
         {},
         {"1": "ValueError: disk on fire"},
@@ -227,7 +227,7 @@ def test_a_client_that_fails_and_one_that_comes_late(method, tmp_path, monkeypat
         {},
         {},
     ]
-    assert [record["cohort"] for record in result.rounds] == [4, 4, 4, 5, 5]
+    assert [record.cohort for record in result.rounds] == [4, 4, 4, 5, 5]
     assert result.finished
 
 
@@ -262,9 +262,7 @@ def test_an_empty_class(method, tmp_path):
     assert result.finished
     assert len(result.clients) == (1 if parse(method.partition("/")[0]).pooled else 3)
     assert all(
-        np.isfinite(record["train_loss"])
-        for record in result.rounds
-        if record["train_loss"] is not None
+        np.isfinite(record.train_loss) for record in result.rounds if record.train_loss is not None
     )
 
 

@@ -63,7 +63,7 @@ def test_own_files_in_one_command(tmp_path, home, monkeypatch):
     assert [client["name"] for client in result.clients] == ["0", "1", "2"]
     assert sum(client["samples"] for client in result.clients) == 80 - 20 - 12
     assert set(result.predict(np.zeros((4, 2)))) <= {"yes", "no"}
-    assert result.rounds[0]["coreset"]["clean_share"] is None
+    assert result.rounds[0].coreset.clean_share is None
     # A run can be resumed from anywhere, and notices when its file has changed.
     (tmp_path / "runs" / names[0] / "summary.json").unlink()
     monkeypatch.chdir("/")

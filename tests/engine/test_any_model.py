@@ -51,7 +51,7 @@ def test_an_odd_model(tmp_path, method, workers):
         engine={"workers": workers},
         train={"epochs": 2},
     )
-    assert all(not record["left_out"] for record in result.rounds)
+    assert all(not record.left_out for record in result.rounds)
     from gcfl.base import rng
 
     with rng.isolated(0, "init"):
@@ -133,11 +133,11 @@ def test_own_labels_that_may_be_wrong_are_not_called_clean(tmp_path):
     result = gcfl.run(
         data=(x, y), model="logistic", clients=3, rounds=1, validation=30, out=tmp_path
     )
-    assert result.rounds[0]["coreset"]["clean_share"] is None
+    assert result.rounds[0].coreset.clean_share is None
     flipped = gcfl.run(
         data=(x, y), model="logistic", clients=3, rounds=1, validation=30, noise=0.2, out=tmp_path
     )
-    assert flipped.rounds[0]["coreset"]["clean_share"] is not None
+    assert flipped.rounds[0].coreset.clean_share is not None
 
 
 @pytest.mark.parametrize("kind", ["object", "float", "bytes", "int8", "list"])

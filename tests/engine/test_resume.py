@@ -236,9 +236,9 @@ def test_only_changed_memories_are_written_and_old_files_go(tmp_path):
     for record in result.rounds:
         from helpers import prepared
 
-        (client,) = prepared(cohort=1, rounds=12).rounds(None).draw(record["round"])
-        if record["coreset"]["selected"]:  # a client that keeps its coreset remembers nothing new
-            holders[client] = f"clients-{record['round'] + 1:06d}.safetensors"
+        (client,) = prepared(cohort=1, rounds=12).rounds(None).draw(record.round)
+        if record.coreset.selected:  # a client that keeps its coreset remembers nothing new
+            holders[client] = f"clients-{record.round + 1:06d}.safetensors"
     assert files == sorted(set(holders.values()))
 
 

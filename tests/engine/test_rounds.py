@@ -12,6 +12,7 @@ from torch import nn
 import gcfl
 from gcfl.base.data_types import Update
 from gcfl.base.errors import RunError
+from gcfl.base.record import Samples, Traffic
 from gcfl.engine import InProcess
 from gcfl.engine.client import ClientSide
 from gcfl.methods.averaging import Average
@@ -152,7 +153,7 @@ def test_a_client_that_raises_does_not_take_the_round_with_it(tmp_path, workers)
     small = np.flatnonzero(prepared(data={"alpha": 0.1}).federation.clients.partition.sizes < 30)
     assert 0 < len(small) < 5
     for record in result.rounds:
-        assert record["left_out"] == {
+        assert record.left_out == {
             str(client): "ValueError: too few samples for me" for client in small
         }
 
@@ -222,7 +223,7 @@ def test_batch_norm_statistics_are_kept_and_not_sent_where_asked(tmp_path):
     assert torch.equal(kept.model.tree["2.running_mean"], torch.zeros(12))
     averaged = gcfl.run(model=Normed, out=tmp_path, **settings)
     buffers = 12 * 4 + 12 * 4 + 8
-    sent = [result.rounds[0]["bytes"]["up"]["model"] for result in (averaged, kept)]
+    sent = [result.rounds[0].bytes.up["model"] for result in (averaged, kept)]
     assert sent[0] - sent[1] == 5 * buffers
 
 
@@ -233,20 +234,17 @@ def test_cost_is_counted(tmp_path):
     budget = np.array([max(1, round(0.2 * size)) for size in sizes])
     parameters = sum(value.numel() for value in ready.setting.network.tree().values())
     fedavg, chosen = run(tmp_path, method="fedavg").rounds[0], run(tmp_path, method="gcfl").rounds
-    assert fedavg["samples"] == {"forward": sizes.sum(), "backward": sizes.sum()}
-    assert fedavg["steps"] == sum(-(-size // 32) for size in sizes)
-    assert fedavg["bytes"]["down"] == {"model": 5 * parameters * 4}
-    assert fedavg["bytes"]["up"]["model"] == 5 * parameters * 4
+    assert fedavg.samples == Samples(sizes.sum(), sizes.sum())
+    assert fedavg.steps == sum(-(-size // 32) for size in sizes)
+    assert fedavg.bytes.down == {"model": 5 * parameters * 4}
+    assert fedavg.bytes.up["model"] == 5 * parameters * 4
     # A selection is one pass over everything at the client, and one over D_S at the server.
-    assert chosen[0]["samples"] == {
-        "forward": sizes.sum() + 60 + budget.sum(),
-        "backward": budget.sum(),
-    }
-    assert chosen[1]["samples"] == {"forward": budget.sum(), "backward": budget.sum()}
+    assert chosen[0].samples == Samples(sizes.sum() + 60 + budget.sum(), budget.sum())
+    assert chosen[1].samples == Samples(budget.sum(), budget.sum())
     server = run(tmp_path, method="server-only").rounds[0]
-    assert server["samples"] == {"forward": 60, "backward": 60}
-    assert server["bytes"] == {"down": {}, "up": {}}
-    assert server["cohort"] == 0
+    assert server.samples == Samples(60, 60)
+    assert server.bytes == Traffic({}, {})
+    assert server.cohort == 0
 
 
 def test_clean_share_is_that_of_the_truth(tmp_path):
@@ -254,7 +252,7 @@ def test_clean_share_is_that_of_the_truth(tmp_path):
     noisy = prepared().federation.truth.noisy
     for round, chosen in result.coresets.items():
         ids = np.concatenate([coreset.indices for coreset in chosen.values()])
-        assert result.rounds[round]["coreset"]["clean_share"] == 1 - noisy[ids].mean()
+        assert result.rounds[round].coreset.clean_share == 1 - noisy[ids].mean()
 
 
 @pytest.mark.parametrize("method", ["fedavg", "gcfl", "gcfl+fedavg", "random", "skyline"])
@@ -271,7 +269,7 @@ def test_any_number_of_workers_gives_the_same_bits(tmp_path, method):
 def test_evaluation_can_be_rare_and_changes_nothing_else(tmp_path, method):
     often = run(tmp_path, method=method)
     seldom = run(tmp_path, method=method, engine={"evaluate_every": 4})
-    assert [record["accuracy"] is not None for record in seldom.rounds] == [
+    assert [record.accuracy is not None for record in seldom.rounds] == [
         False,
         False,
         False,
@@ -293,4 +291,4 @@ def test_clients_with_one_sample_and_absent_classes_work(tmp_path):
     ready = prepared(data={"clients": 60, "min_size": 1, "alpha": 0.05})
     assert ready.federation.clients.partition.sizes.min() == 1
     assert result.finished
-    assert not result.rounds[0]["left_out"]
+    assert not result.rounds[0].left_out

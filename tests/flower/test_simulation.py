@@ -47,8 +47,8 @@ def test_the_same_bits_and_the_same_curve(method, clients, cohort, tmp_path):
     assert theirs.curve == ours.curve
     assert len(theirs.curve) == 4
     for name in ("cohort", "left_out", "samples", "steps", "bytes", "loss"):
-        assert [record[name] for record in theirs.rounds] == [
-            record[name] for record in ours.rounds
+        assert [getattr(record, name) for record in theirs.rounds] == [
+            getattr(record, name) for record in ours.rounds
         ], name
 
 

@@ -452,10 +452,10 @@ def test_held_out_samples_are_nobodys(tmp_path):
 def test_the_best_model_is_kept_and_patience_stops(tmp_path):
     settings = {"method": "fedavg", "train": {"lr": 0.3, "epochs": 5}, "rounds": 12}
     best = run(tmp_path, **settings, clean={"hold_out": 0.5, "keep": "best"})
-    losses = [record["validation_loss"] for record in best.rounds]
+    losses = [record.validation_loss for record in best.rounds]
     assert len(losses) == 12
     place = int(np.argmin(losses))
-    assert best.accuracy == best.rounds[place]["accuracy"]
+    assert best.accuracy == best.rounds[place].accuracy
     x = prepared(**settings).federation.test
     right = (best.predict(x.x.numpy()) == x.y.numpy()).mean()
     assert right == pytest.approx(best.accuracy)
@@ -463,7 +463,7 @@ def test_the_best_model_is_kept_and_patience_stops(tmp_path):
     waited = next(r for r in range(1, 12) if losses[r] >= min(losses[:r]))
     assert len(stopped.rounds) == waited + 1
     assert stopped.finished
-    assert gcfl.load(stopped.folder).rounds[-1]["accuracy"] is not None
+    assert gcfl.load(stopped.folder).rounds[-1].accuracy is not None
 
 
 @pytest.mark.parametrize("options", [{"keep": "best"}, {"patience": 3}])
@@ -562,8 +562,8 @@ def test_centralised_is_sgd_on_all_samples(tmp_path):
         run(tmp_path, method=name, train={"epochs": 4})
         for name in ("centralised", "centralised+skyline")
     )
-    assert noisy.rounds[0]["coreset"]["clean_share"] == pytest.approx(0.6, abs=0.02)
-    assert clean.rounds[0]["coreset"]["clean_share"] == 1.0
+    assert noisy.rounds[0].coreset.clean_share == pytest.approx(0.6, abs=0.02)
+    assert clean.rounds[0].coreset.clean_share == 1.0
 
 
 def test_local_only_never_mixes():
@@ -693,7 +693,7 @@ def test_options_repeat_and_matter(tmp_path, train):
     same_bits(first.folder, second.folder)
     assert (
         first.curve != run(tmp_path / "plain").curve
-        or first.rounds[0]["train_loss"] != run(tmp_path / "plain").rounds[0]["train_loss"]
+        or first.rounds[0].train_loss != run(tmp_path / "plain").rounds[0].train_loss
     )
 
 

@@ -29,18 +29,18 @@ Random, GradientMatching = periodic(RandomChoice), periodic(Matching)
 
 
 def share_of(record):
-    return record["coreset"]["clean_share"]
+    return record.coreset.clean_share
 
 
 def sent_select(result):
-    return [record["bytes"]["down"].get("select", 0) for record in result.rounds]
+    return [record.bytes.down.get("select", 0) for record in result.rounds]
 
 
 def test_the_target_is_sent_only_when_a_selection_is_due_and_is_the_last_layer(tmp_path):
     result = run(tmp_path, method="gcfl")
     last_layer = 10 * (16 + 1) * 4
     assert sent_select(result) == [5 * last_layer, 0, 5 * last_layer, 0, 5 * last_layer, 0]
-    assert [record["coreset"]["selected"] for record in result.rounds] == [5, 0, 5, 0, 5, 0]
+    assert [record.coreset.selected for record in result.rounds] == [5, 0, 5, 0, 5, 0]
     assert sorted(result.coresets) == [0, 2, 4]
 
 
@@ -48,13 +48,11 @@ def test_with_partial_participation_each_client_selects_by_the_age_of_its_own_ch
     result = run(tmp_path, method="gcfl", cohort=2, rounds=12, coreset={"every": 3})
     last = {}
     for record in result.rounds:
-        chosen = set(result.coresets.get(record["round"], {}))
-        cohort = set(
-            prepared(method="gcfl", cohort=2, rounds=12).rounds(None).draw(record["round"])
-        )
-        due = {client for client in cohort if record["round"] - last.get(client, -100) >= 3}
+        chosen = set(result.coresets.get(record.round, {}))
+        cohort = set(prepared(method="gcfl", cohort=2, rounds=12).rounds(None).draw(record.round))
+        due = {client for client in cohort if record.round - last.get(client, -100) >= 3}
         assert chosen == due
-        last.update(dict.fromkeys(chosen, record["round"]))
+        last.update(dict.fromkeys(chosen, record.round))
 
 
 def test_the_papers_schedule_selects_only_in_rounds_divisible_by_k(tmp_path):
@@ -66,10 +64,8 @@ def test_the_papers_schedule_selects_only_in_rounds_divisible_by_k(tmp_path):
     # not on everything.
     sizes = prepared().federation.clients.partition.sizes
     for record in result.rounds:
-        cohort = prepared(cohort=2, rounds=8).rounds(None).draw(record["round"])
-        assert record["coreset"]["size"] == sum(
-            max(1, round(0.2 * sizes[client])) for client in cohort
-        )
+        cohort = prepared(cohort=2, rounds=8).rounds(None).draw(record.round)
+        assert record.coreset.size == sum(max(1, round(0.2 * sizes[client])) for client in cohort)
 
 
 def view_of(ready, client=0, round=0):
@@ -170,10 +166,9 @@ def test_names_compose():
 
 def test_skyline_with_a_budget_is_random_on_clean_samples(tmp_path):
     result = run(tmp_path, method="skyline+random")
-    assert {record["coreset"]["clean_share"] for record in result.rounds} == {1.0}
+    assert {record.coreset.clean_share for record in result.rounds} == {1.0}
     assert (
-        result.rounds[0]["coreset"]["size"]
-        < run(tmp_path, method="skyline").rounds[0]["coreset"]["size"] / 2
+        result.rounds[0].coreset.size < run(tmp_path, method="skyline").rounds[0].coreset.size / 2
     )
 
 

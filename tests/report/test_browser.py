@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from gcfl.report.make import report
+from gcfl.report.build import report
 from report.browser import FOUND, Browser
 
 pytestmark = [

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from gcfl import cli
 from gcfl.base.errors import RunError
-from gcfl.report.compare import compare
+from gcfl.report.terminal import compare
 
 
 def printed(*folders, width=120):

@@ -8,8 +8,8 @@ import types
 import pytest
 
 import gcfl
+from gcfl.report.build import report
 from gcfl.report.energy import measured
-from gcfl.report.make import report
 from helpers import tiny
 
 

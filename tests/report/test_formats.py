@@ -11,14 +11,14 @@ import pytest
 from PIL import Image
 
 from gcfl.base.errors import ConfigError, RunError
-from gcfl.report.make import report
+from gcfl.report.build import report
 
 FIGURES = {
     "accuracy-over-rounds",
     "accuracy-over-cpu-seconds",
     "accuracy-over-bytes",
     "accuracy-over-noise",
-    "clean-share-of-the-coresets-over-rounds",
+    "clean-share-over-rounds",
     "time-per-round",
     "who-holds-what",
 }

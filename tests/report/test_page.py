@@ -12,7 +12,7 @@ import pytest
 import gcfl
 from gcfl import experiment as config
 from gcfl.base.errors import ConfigError
-from gcfl.report.make import report
+from gcfl.report.build import report
 from gcfl.report.svg import log_ticks, number, ticks
 from helpers import run, tiny
 
@@ -136,7 +136,7 @@ def test_the_table_is_mean_and_sd_over_seeds(runs, page):
 
 def test_every_plot_has_a_drawing_and_a_table(page):
     wanted = {f"{kind}-{place}" for kind in ("rounds", "cpu", "bytes", "time") for place in (0, 1)}
-    assert set(page.figures) == wanted | {"data-noise-0", "clean-1", "partition-0"}
+    assert set(page.figures) == wanted | {"data-noise-0", "clean_share-1", "partition-0"}
     for name, tags in page.figures.items():
         assert "svg" in tags
         assert {"path", "rect"} & set(tags)
@@ -159,7 +159,7 @@ def test_curves_tell_what_was_recorded(runs, page):
         for rounds in records(runs)["gcfl", 0.4].values()
     ]
     assert [row[3] for row in table[1:]] == [number(value / 1e6) for value in np.mean(sent, axis=0)]
-    table = page.tables[2 + places.index("clean-1")]
+    table = page.tables[2 + places.index("clean_share-1")]
     share = np.mean(
         [rounds[-1]["coreset"]["clean_share"] for rounds in records(runs)["gcfl", 0.4].values()]
     )
@@ -259,7 +259,7 @@ def test_a_single_run(tmp_path):
     page = Page(file.read_text())
     assert page.tables[0][0][0] == "method"
     assert page.tables[0][1][0] == "fedavg"
-    assert set(page.figures) == {"rounds-0", "cpu-0", "bytes-0", "clean-0", "time-0"}
+    assert set(page.figures) == {"rounds-0", "cpu-0", "bytes-0", "clean_share-0", "time-0"}
 
 
 def test_data_from_python_is_not_rebuilt(tmp_path):

@@ -117,7 +117,7 @@ def recorded(folder):
 
 
 def test_tensorboard_gets_every_round(folder, tensorboard, tmp_path):
-    track.tensorboard(folder, tmp_path / "logs")
+    track.TensorBoard(tmp_path / "logs").send(folder)
     (writer,) = tensorboard
     assert writer.where == str(tmp_path / "logs" / folder.name)
     assert writer.purge_step == 0
@@ -134,7 +134,7 @@ def test_tensorboard_gets_every_round(folder, tensorboard, tmp_path):
 
 def test_mlflow_gets_every_round_once(folder, mlflow):
     for _ in range(2):
-        track.mlflow(folder, "sqlite:///x.db")
+        track.MLflow("sqlite:///x.db").send(folder)
     (run,) = mlflow["sqlite:///x.db"].values()
     told = [(step, value) for name, value, _, step in run.metrics if name == "accuracy"]
     assert told == [(record["round"], record["accuracy"]) for record in recorded(folder)]
@@ -173,14 +173,14 @@ def test_a_tracker_that_breaks_does_not_stop_a_run(tensorboard, monkeypatch, tmp
     assert result.finished
     assert caplog.text.count("tracking stopped, the run goes on: ZeroDivisionError") == 1
     with pytest.raises(RunError, match="cannot be sent: ZeroDivisionError"):
-        track.tensorboard(result.folder, tmp_path / "logs")
+        track.TensorBoard(tmp_path / "logs").send(result.folder)
 
 
 def test_without_the_libraries_it_says_what_to_install(folder, monkeypatch, tmp_path):
     for name in ("torch.utils.tensorboard", "mlflow", "mlflow.entities", "mlflow.tracking"):
         monkeypatch.setitem(sys.modules, name, None)
     for call in (
-        lambda: track.tensorboard(folder, tmp_path),
+        lambda: track.TensorBoard(tmp_path).send(folder),
         lambda: track.MLflow("x"),
         lambda: track.TensorBoard(tmp_path),
     ):
@@ -202,7 +202,7 @@ def test_with_tensorboard_itself(folder, tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     for _ in range(2):  # the second hides the first
-        track.tensorboard(folder, tmp_path)
+        track.TensorBoard(tmp_path).send(folder)
     events = EventAccumulator(str(tmp_path / folder.name))
     events.Reload()
     assert [event.value for event in events.Scalars("accuracy")] == pytest.approx(
@@ -218,7 +218,7 @@ def test_with_mlflow_itself(folder, tmp_path):
 
     uri = f"sqlite:///{tmp_path / 'm.db'}"
     for _ in range(2):
-        track.mlflow(folder, uri)
+        track.MLflow(uri).send(folder)
     client = MlflowClient(tracking_uri=uri)
     (run,) = client.search_runs([client.get_experiment_by_name("gcfl").experiment_id])
     history = sorted(

@@ -95,6 +95,10 @@ def test_products_zips_and_cases():
         ("[sweep]\n'data.nois' = [0.1]\n", "unknown setting.*did you mean data.noise"),
         ("[sweep]\nzip = [{ seed = [1, 2], rounds = [1] }]\n", "equally long"),
         ("[sweep]\ncases = [1]\n", "list of tables"),
+        ("[figure]\ny = 'acuracy'\n", "figure.y 'acuracy' is unknown; did you mean accuracy"),
+        ("[figure]\nx = 'data.noise'\n", "figure.x 'data.noise' must be a setting of the sweep"),
+        ("[figure]\ny = 'best'\n", "is one number per run"),
+        ("[figure]\npanel = 'data.source'\n", "figure.panel; did you mean panels"),
     ],
 )
 def test_bad_sweeps_are_refused_before_any_run(tmp_path, text, message):
@@ -139,6 +143,47 @@ def test_a_sweep_fills_gaps_only(tmp_path, monkeypatch, capsys):
     after = {path.name: path.stat().st_mtime_ns for path in (out / "runs").iterdir()}
     assert len(after) == 24
     assert folders.items() <= after.items()
+
+
+def test_scenes_are_named_tables_of_settings_too():
+    raw = {
+        "sweep": {
+            "scenes": [
+                {"scene": "one", "rounds": 1, "data": {"noise": 0.1}},
+                {"scene": "two", "rounds": 2, "data.samples": 100},
+            ],
+            "cases": [{"label": "A", "method": "fedavg"}, {"label": "B", "method": "gcfl"}],
+            "cohort": [1, 2],
+        }
+    }
+    cells = expand(raw, 1, "here")
+    assert len(cells) == 8
+    assert dict(cells[0].differs) == {"scene": "one", "label": "A", "cohort": 1}
+    assert {cell.settings["rounds"] for cell in cells} == {1, 2}
+    assert all(cell.settings["rounds"] == 5 for cell in expand(raw, 1, "here", {"rounds": 5}))
+
+
+def test_the_best_round_is_what_a_sweep_reports(tmp_path, monkeypatch):
+    text = SMALL.replace("rounds = 3", "rounds = 8").replace("seed = [0, 1]", "seed = [0]")
+    text += '[experiment.server]\nkeep = "best"\nhold_out = 0.5\n[experiment.train]\nlr = 0.3\n'
+    monkeypatch.chdir(tmp_path)
+    assert main(["sweep", str(write(tmp_path, text)), "--out", "out", "--quiet"]) == 0
+    rows = json.loads((tmp_path / "out" / "summary.json").read_text())["rows"]
+    runs = [gcfl.load(folder) for folder in (tmp_path / "out" / "runs").iterdir()]
+    assert any(run.accuracy != run.curve[-1] for run in runs), "this case shows nothing"
+    for run in runs:
+        noise = run.config["data"]["noise"]
+        (row,) = [r for r in rows if (r["method"], r["data.noise"]) == (run.method, noise)]
+        assert row["accuracy"] == run.accuracy
+        assert f"| {100 * run.accuracy:.1f}" in (tmp_path / "out" / "summary.md").read_text()
+
+
+def test_nothing_finished_is_a_summary_too(tmp_path, monkeypatch, capsys):
+    text = SMALL.replace("clients = 3", "clients = 100").replace("seed = [0, 1]", "seed = [0]")
+    monkeypatch.chdir(tmp_path)
+    assert main(["sweep", str(write(tmp_path, text)), "--out", "out"]) == 2
+    assert "6 of 6 runs failed" in capsys.readouterr().err
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["rows"] == []
 
 
 def test_one_failed_cell_does_not_stop_the_others(tmp_path, monkeypatch, capsys):

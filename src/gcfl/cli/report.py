@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gcfl.base.errors import ConfigError
+from gcfl.cli.settings import add_verb
 
 _REPORT = """\
 One file about many runs: tables, curves, cost, settings, versions. RUNS are run folders, or folders
@@ -25,72 +26,39 @@ Send the rounds of run folders (or of all runs in a folder) to TensorBoard or ML
 
 
 def add(verbs: Any, common: argparse.ArgumentParser) -> None:
-    plain = argparse.RawDescriptionHelpFormatter
-    report = verbs.add_parser(
-        "report",
-        help="one file about many runs: html, csv, json, md, png, svg",
-        description=_REPORT,
-        formatter_class=plain,
-        parents=[common],
-        allow_abbrev=False,
-    )
-    report.set_defaults(call=_report)
+    about = "one file about many runs: html, csv, json, md, png, svg"
+    report = add_verb(verbs, common, "report", _report, about, description=_REPORT)
     report.add_argument("runs", metavar="RUNS", type=Path, nargs="+")
-    report.add_argument(
-        "-o", "--out", type=Path, help="the file, or the folder of figures (report.html)"
-    )
-    report.add_argument(
-        "--format", help="html, csv, json, md, png or svg; else the ending of --out says it"
-    )
-    report.add_argument(
-        "--title", help="the heading of the page (that of the sweep, where there is one)"
-    )
-    report.add_argument(
-        "--paper",
-        metavar="JSON",
-        type=Path,
-        help="a file with figures of a paper to show next to these",
-    )
-    report.add_argument(
-        "--no-data", action="store_true", help="do not read the data to show who holds what"
-    )
-    compare = verbs.add_parser(
-        "compare",
-        help="two runs side by side: settings that differ, accuracy, cost, curves",
-        parents=[common],
-        allow_abbrev=False,
-    )
-    compare.set_defaults(call=_compare)
+    out = "the file, or the folder of figures (report.html)"
+    report.add_argument("-o", "--out", type=Path, help=out)
+    format = "html, csv, json, md, png or svg; else the ending of --out says it"
+    report.add_argument("--format", help=format)
+    title = "the heading of the page (that of the sweep, where there is one)"
+    report.add_argument("--title", help=title)
+    paper = "a file with figures of a paper to show next to these"
+    report.add_argument("--paper", metavar="JSON", type=Path, help=paper)
+    no_data = "do not read the data to show who holds what"
+    report.add_argument("--no-data", action="store_true", help=no_data)
+
+    about = "two runs side by side: settings that differ, accuracy, cost, curves"
+    compare = add_verb(verbs, common, "compare", _compare, about)
     compare.add_argument("first", metavar="A", type=Path)
     compare.add_argument("second", metavar="B", type=Path)
-    track = verbs.add_parser(
-        "track",
-        help="send the rounds of runs to TensorBoard or MLflow",
-        description=_TRACK,
-        formatter_class=plain,
-        parents=[common],
-        allow_abbrev=False,
-    )
-    track.set_defaults(call=_track)
+
+    about = "send the rounds of runs to TensorBoard or MLflow"
+    track = add_verb(verbs, common, "track", _track, about, description=_TRACK)
     track.add_argument("runs", metavar="RUN", type=Path, nargs="+")
-    track.add_argument(
-        "--tensorboard", metavar="DIR", type=Path, help="write event files below this folder"
-    )
+    logs = "write event files below this folder"
+    track.add_argument("--tensorboard", metavar="DIR", type=Path, help=logs)
     track.add_argument("--mlflow", metavar="URI", help="a tracking server or database")
 
 
 def _report(options: argparse.Namespace, _: list[str]) -> None:
-    from gcfl.report.make import report
+    from gcfl.report.build import report
 
     paper = _paper(options.paper) if options.paper else None
-    for file in report(
-        options.runs,
-        options.out,
-        options.format,
-        title=options.title,
-        paper=paper,
-        data=not options.no_data,
-    ):
+    given = {"title": options.title, "paper": paper, "data": not options.no_data}
+    for file in report(options.runs, options.out, options.format, **given):
         print(file)
 
 
@@ -102,7 +70,7 @@ def _paper(path: Path) -> Any:
 
 
 def _compare(options: argparse.Namespace, _: list[str]) -> None:
-    from gcfl.report.compare import compare
+    from gcfl.report.terminal import compare
 
     compare(options.first, options.second)
 
@@ -111,15 +79,15 @@ def _track(options: argparse.Namespace, _: list[str]) -> None:
     if options.tensorboard is None and options.mlflow is None:
         raise ConfigError("say where to: --tensorboard DIR or --mlflow URI")
     from gcfl.report import track as sinks
-    from gcfl.report.collect import collect
+    from gcfl.results.collect import collect
 
     found = collect(options.runs)
     for name, why in found.left_out:
         print(f"warning: left out {name}: {why}", file=sys.stderr)
     for run in found.runs:
         if options.tensorboard is not None:
-            sinks.tensorboard(run.folder, options.tensorboard)
+            sinks.TensorBoard(options.tensorboard).send(run.folder)
         if options.mlflow is not None:
-            sinks.mlflow(run.folder, options.mlflow)
+            sinks.MLflow(options.mlflow).send(run.folder)
         if not options.quiet:
-            print(f"{run.name}: {len(run.records)} rounds")
+            print(f"{run.name}: {len(run.rounds)} rounds")

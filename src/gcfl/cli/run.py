@@ -1,4 +1,4 @@
-"""`gcfl run`, `resume`, `show`, `demo` and `list`: one run, what came out, what there is."""
+"""`gcfl run`, `resume`, `show` and `list`: one run, what came out, what there is."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gcfl.base.errors import ConfigError
-from gcfl.cli.settings import settings_of
+from gcfl.cli.settings import add_verb, settings_of
 
 if TYPE_CHECKING:
-    from gcfl.api import Result
+    from gcfl.results.run import Run
 
 _RUN_HELP = """\
 Train with one method and write a run folder. Settings come from CONFIG.toml, and from the command
@@ -39,66 +38,31 @@ Any other setting goes by its dotted name, for example --train.lr 0.05 --coreset
 
 
 def add(verbs: Any, common: argparse.ArgumentParser) -> None:
-    run = verbs.add_parser(
+    run = add_verb(
+        verbs,
+        common,
         "run",
-        help="train with one method and write a run folder",
+        _run,
+        "train with one method and write a run folder",
         usage="gcfl run [CONFIG.toml] [--key value ...] [--fresh] [--quiet]",
         description=_RUN_HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        parents=[common],
-        allow_abbrev=False,
     )
-    run.set_defaults(call=_run, takes_settings=True)
+    run.set_defaults(takes_settings=True)
     run.add_argument("--out", default="runs", help=argparse.SUPPRESS)
-    run.add_argument(
-        "--fresh",
-        action="store_true",
-        help="set an earlier run of the same settings aside and start again",
-    )
+    fresh = "set an earlier run of the same settings aside and start again"
+    run.add_argument("--fresh", action="store_true", help=fresh)
 
-    resume = verbs.add_parser(
-        "resume",
-        help="continue a run that was stopped or killed",
-        parents=[common],
-        allow_abbrev=False,
-    )
-    resume.set_defaults(call=_resume)
+    resume = add_verb(verbs, common, "resume", _resume, "continue a run that was stopped or killed")
     resume.add_argument("run", metavar="RUN", type=Path)
-    resume.add_argument(
-        "--workers", type=int, help="client processes; changes the time, never the result"
-    )
+    workers = "client processes; changes the time, never the result"
+    resume.add_argument("--workers", type=int, help=workers)
 
-    show = verbs.add_parser(
-        "show",
-        help="a run's result and curves in the terminal; of several, a line each",
-        parents=[common],
-        allow_abbrev=False,
-    )
-    show.set_defaults(call=_show)
+    about = "a run's result and curves in the terminal; of several, a line each"
+    show = add_verb(verbs, common, "show", _show, about)
     show.add_argument("runs", metavar="RUN", type=Path, nargs="+")
 
-    demo = verbs.add_parser(
-        "demo",
-        help="two scenes with 40%% wrong labels, six methods, three seeds",
-        parents=[common],
-        allow_abbrev=False,
-    )
-    demo.set_defaults(call=_demo)
-    demo.add_argument(
-        "--out", type=Path, default=Path("demo"), help="where runs and the figure go (demo)"
-    )
-    demo.add_argument("--seeds", type=int, default=3, help="how many seeds (3)")
-    demo.add_argument(
-        "--rounds", type=int, help="fewer rounds than the demo's own, for a quick look"
-    )
-
-    listing = verbs.add_parser(
-        "list",
-        help="what there is: methods, data, models, settings",
-        parents=[common],
-        allow_abbrev=False,
-    )
-    listing.set_defaults(call=_list)
+    about = "what there is: methods, data, models, settings"
+    listing = add_verb(verbs, common, "list", _list, about)
     listing.add_argument("what", choices=["methods", "data", "models", "settings"])
 
 
@@ -125,16 +89,16 @@ def _resume(options: argparse.Namespace, _: list[str]) -> None:
     _print_result(result, options.quiet, progress.started)
 
 
-def _print_result(result: Result, quiet: bool, started: bool, again: str = "") -> None:
+def _print_result(run: Run, quiet: bool, started: bool, again: str = "") -> None:
     from gcfl.report.terminal import hint, one_line
 
     if not started and not quiet:
         print(f"already finished: nothing to do{again}", file=sys.stderr)
-    print(one_line(result))
+    print(one_line(run))
     if not quiet:
-        if advice := hint(result):
+        if advice := hint(run):
             print(f"hint: {advice}", file=sys.stderr)
-        print(f"gcfl show {result.folder}", file=sys.stderr)
+        print(f"gcfl show {run.folder}", file=sys.stderr)
 
 
 def _show(options: argparse.Namespace, _: list[str]) -> None:
@@ -145,18 +109,8 @@ def _show(options: argparse.Namespace, _: list[str]) -> None:
         show(load(options.runs[0]))
         return
     for folder in options.runs:
-        result = load(folder)
-        print(f"{folder}: {one_line(result) if result.rounds else 'no round finished yet'}")
-
-
-def _demo(options: argparse.Namespace, _: list[str]) -> None:
-    from gcfl.demo import demo
-
-    if options.seeds < 1:
-        raise ConfigError(f"--seeds must be at least 1, got {options.seeds}")
-    if options.rounds is not None and options.rounds < 1:
-        raise ConfigError(f"--rounds must be at least 1, got {options.rounds}")
-    demo(options.out, options.seeds, options.rounds, options.quiet)
+        run = load(folder)
+        print(f"{folder}: {one_line(run) if run.rounds else 'no round finished yet'}")
 
 
 def _list(options: argparse.Namespace, _: list[str]) -> None:

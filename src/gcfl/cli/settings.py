@@ -1,8 +1,12 @@
-"""Settings from the command line: [CONFIG.toml] [--name value ...]."""
+"""What verbs share: how one is added, and settings from the command line, [CONFIG.toml] [--name
+value ...].
+"""
 
 from __future__ import annotations
 
+import argparse
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +14,27 @@ from gcfl.base.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
     from gcfl.experiment import Experiment
+
+
+def add_verb(
+    verbs: Any,
+    common: argparse.ArgumentParser,
+    name: str,
+    call: Callable[[argparse.Namespace, list[str]], None],
+    help: str,
+    **more: Any,
+) -> argparse.ArgumentParser:
+    """A verb that calls `call`; a description is printed as it stands."""
+    parser: argparse.ArgumentParser = verbs.add_parser(
+        name,
+        help=help,
+        parents=[common],
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        **more,
+    )
+    parser.set_defaults(call=call)
+    return parser
 
 
 def overrides(rest: list[str]) -> tuple[list[str], dict[str, tuple[str, Any]]]:

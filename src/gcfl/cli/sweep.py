@@ -1,71 +1,115 @@
-"""`gcfl sweep` and `gcfl paper`: many runs from one file, and the paper's experiments as such
-files.
+"""`gcfl sweep`, `gcfl paper` and `gcfl demo`: many runs from one file, and the paper's experiments
+and the demo as such files.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gcfl.base.errors import ConfigError, RunError, did_you_mean
+from gcfl.cli.settings import add_verb
+
+if TYPE_CHECKING:
+    from gcfl.sweep import Plan
+    from gcfl.sweep.runner import Outcome
 
 
 def add(verbs: Any, common: argparse.ArgumentParser) -> None:
-    how = type(common)(add_help=False)
-    how.add_argument(
-        "--scale",
-        choices=["smoke", "small", "paper"],
-        help="how large: smoke (seconds), small, or the paper's set-up",
-    )
+    how = type(common)(add_help=False, parents=[common])
+    scale = "how large: smoke (seconds), small, or the paper's set-up"
+    how.add_argument("--scale", choices=["smoke", "small", "paper"], help=scale)
     how.add_argument("--seeds", type=int, help="how many seeds, from 0")
     how.add_argument("--jobs", type=int, help="runs at a time (one per core)")
-    how.add_argument(
-        "--out",
-        type=Path,
-        help="where runs, tables and the figure go (sweeps/NAME, or sweeps/NAME-SCALE)",
-    )
-    sweep = verbs.add_parser(
-        "sweep",
-        help="all runs of a sweep file or a recipe that are not finished yet",
-        parents=[common, how],
-    )
-    sweep.set_defaults(call=_sweep)
+    out = "where runs, tables and the figure go (sweeps/NAME, or sweeps/NAME-SCALE)"
+    how.add_argument("--out", type=Path, help=out)
+    about = "all runs of a sweep file or a recipe that are not finished yet"
+    sweep = add_verb(verbs, how, "sweep", _sweep, about)
     sweep.add_argument("source", metavar="FILE|RECIPE")
-    paper = verbs.add_parser(
-        "paper", help="the paper's experiments: gcfl paper list|run|table", parents=[common]
-    )
+
+    about = "two scenes with 40%% wrong labels, six methods, three seeds"
+    demo = add_verb(verbs, common, "demo", _demo, about)
+    out = "where runs and the figure go (demo)"
+    demo.add_argument("--out", type=Path, default=Path("demo"), help=out)
+    demo.add_argument("--seeds", type=int, default=3, help="how many seeds (3)")
+    rounds = "fewer rounds than the demo's own, for a quick look"
+    demo.add_argument("--rounds", type=int, help=rounds)
+
+    about = "the paper's experiments: gcfl paper list|run|table"
+    paper = add_verb(verbs, common, "paper", _list, about)
     actions = paper.add_subparsers(
         dest="action", metavar="ACTION", parser_class=type(common), required=True
     )
-    known = actions.add_parser(
-        "list", help="every experiment of the paper, and what it reports", parents=[common]
-    )
-    known.set_defaults(call=_list)
-    run = actions.add_parser("run", help="run one of them", parents=[common, how])
-    run.set_defaults(call=_recipe)
+    add_verb(actions, common, "list", _list, "every experiment of the paper, and what it reports")
+    run = add_verb(actions, how, "run", _recipe, "run one of them")
     run.add_argument("source", metavar="RECIPE")
-    table = actions.add_parser(
-        "table", help="what we found so far, beside the paper's numbers", parents=[common]
-    )
-    table.set_defaults(call=_table)
-    table.add_argument(
-        "--out", type=Path, default=Path("sweeps"), help="where sweeps were run (sweeps)"
-    )
+    about = "what we found so far, beside the paper's numbers"
+    table = add_verb(actions, common, "table", _table, about)
+    out = "where sweeps were run (sweeps)"
+    table.add_argument("--out", type=Path, default=Path("sweeps"), help=out)
+
+
+def _at_least_one(options: argparse.Namespace, *names: str) -> None:
+    for name in names:
+        given = getattr(options, name)
+        if given is not None and given < 1:
+            raise ConfigError(f"--{name} must be at least 1, got {given}")
 
 
 def _sweep(options: argparse.Namespace, _: list[str]) -> None:
-    from gcfl.sweep.plan import read_plan
+    from gcfl.sweep import grouped, read_plan, write_summary
+    from gcfl.sweep.summary import draw
 
-    for name in ("seeds", "jobs"):
-        if getattr(options, name) is not None and getattr(options, name) < 1:
-            raise ConfigError(f"--{name} must be at least 1, got {getattr(options, name)}")
+    _at_least_one(options, "seeds", "jobs")
     plan = read_plan(options.source, options.scale, options.seeds)
-    scale = options.scale or ("small" if not options.source.endswith(".toml") else None)
-    out = options.out or Path("sweeps") / "-".join(filter(None, (plan.name, scale)))
-    _run(plan, out, options.jobs, options.quiet)
+    out = options.out or Path("sweeps") / "-".join(filter(None, (plan.name, plan.scale)))
+    outcomes = _play(plan, out, options.jobs, options.quiet)
+    study = grouped(outcomes)
+    summary = write_summary(plan, outcomes, study, out)
+    if not options.quiet:
+        print(summary.read_text())
+    print(summary)
+    if figure := draw(plan, study, out / "figure.png"):
+        print(figure)
+    _complain(outcomes)
+
+
+def _demo(options: argparse.Namespace, _: list[str]) -> None:
+    from rich.console import Console
+
+    from gcfl.report.terminal import print_table
+    from gcfl.results.measures import measure
+    from gcfl.sweep import grouped, read_plan, write_summary
+    from gcfl.sweep.summary import draw
+
+    _at_least_one(options, "seeds", "rounds")
+    changes = {"rounds": options.rounds} if options.rounds else {}
+    plan = read_plan("demo", seeds=options.seeds, changes=changes)
+    outcomes = _play(plan, options.out, None, options.quiet)
+    study = grouped(outcomes)
+    write_summary(plan, outcomes, study, options.out)
+    console = Console(highlight=False)
+    console = console if console.is_terminal else Console(highlight=False, width=120)
+    for scene, groups in study.scenes.items():
+        title = f"{scene}: {plan.title}"
+        print_table(replace(study, columns=["label"], groups=groups), title, console)
+    for name in ("clean_share", "samples"):
+        console.print(measure(name).note, soft_wrap=True)
+    _complain(outcomes)
+    print(f"\nfigure: {draw(plan, study, options.out / 'demo.png')}")
+    gcfl = "gcfl" if shutil.which("gcfl") else sys.argv[0]  # the command may not be on the path
+    example = next(group for group in study.groups if group.line == "GCFL (distance)")
+    print(f"one of the runs:    {gcfl} show {example.runs[0].folder}")
+    print(
+        f"on your own terms:  {gcfl} run --method gcfl --data digits --noise 0.3 --lr 0.05 "
+        "--epochs 10 --coreset.score distance"
+    )
+    print("on your own data:   see 'Your own data and model' in the README")
 
 
 def _list(_: argparse.Namespace, __: list[str]) -> None:
@@ -98,53 +142,35 @@ def _table(options: argparse.Namespace, _: list[str]) -> None:
         print(f"{path.read_text()}\n({path.parent})\n")
 
 
-def _run(plan: Any, out: Path, jobs: int | None, quiet: bool) -> None:
+def _play(plan: Plan, out: Path, jobs: int | None, quiet: bool) -> list[Outcome]:
+    """All runs of a plan that are not finished yet, below `out`, with a bar on a terminal."""
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from rich.progress import Progress
 
-    from gcfl.sweep.figure import draw
-    from gcfl.sweep.runner import Outcome, run_cells
-    from gcfl.sweep.table import rows_of, write_summary
+    from gcfl.report.progress import columns
+    from gcfl.sweep import run_cells
 
     out.mkdir(parents=True, exist_ok=True)
     workers = max(cell.experiment().engine.workers for cell in plan.cells)
     at_once = jobs or max(1, (os.cpu_count() or 1) // workers)
     console = Console(file=sys.stderr, highlight=False)
-    bars = (
-        TextColumn("runs"),
-        MofNCompleteColumn(),
-        BarColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*bars, console=console, disable=quiet or not console.is_terminal) as bar:
+    silent = quiet or not console.is_terminal
+    with Progress(*columns("runs"), console=console, disable=silent) as bar:
         task = bar.add_task("runs", total=len(plan.cells))
 
         def told(outcome: Outcome) -> None:
             bar.advance(task)
+            line = f"done: {outcome.cell.label}"
             if outcome.problem:
-                console.print(
-                    f"failed: {outcome.cell.label}: {outcome.problem}", soft_wrap=True, markup=False
-                )
-            elif not quiet and not console.is_terminal and not outcome.was_finished:
-                console.print(f"done: {outcome.cell.label}", soft_wrap=True, markup=False)
+                line = f"failed: {outcome.cell.label}: {outcome.problem}"
+            elif quiet or console.is_terminal or outcome.was_finished:
+                return
+            console.print(line, soft_wrap=True, markup=False)
 
-        outcomes = run_cells(plan.cells, out / "runs", at_once, told)
-    rows = rows_of(outcomes)
-    summary = write_summary(plan, outcomes, rows, out)
-    if not quiet:
-        print(summary.read_text())
-    figure = draw(plan, rows, out / "figure.png")
-    for path in filter(None, (summary, figure)):
-        print(path)
+        return run_cells(plan.cells, out / "runs", at_once, told)
+
+
+def _complain(outcomes: list[Outcome]) -> None:
     failed = [outcome for outcome in outcomes if outcome.problem]
     if failed:
         raise RunError(

@@ -1,16 +1,20 @@
-"""What each plot shows, as plain numbers; drawing them is the business of svg.py and drawn.py."""
+"""What the plots show: from groups of runs to curves over rounds, costs and settings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate
 from statistics import mean
+from typing import Any
 
 import numpy as np
 
-from gcfl.report.collect import KINDS, Record, Run
-from gcfl.report.study import Group, Study, short, told
+from gcfl.base.errors import ConfigError, did_you_mean
+from gcfl.report.plots import Bars, Chart, Line, Plot, Section
+from gcfl.results.groups import ACCURACY, Group, Study, settings_text, short, shown
+from gcfl.results.measures import KINDS, MEASURES, Measure, measure, seen_in
+from gcfl.results.run import Run
 
 FAR = 20.0  # settings that are so many times apart want an axis of powers
 LOG_FROM = 5.0  # lines that end this many times apart would hide in a corner of a linear axis
@@ -22,180 +26,168 @@ SWEPT = {
     "data.alpha": "Dirichlet α (small is skewed)",
     "data.validation": "the server's clean set (share, or samples)",
 }
-
-
-@dataclass(frozen=True)
-class Line:
-    """name: who; x and y (n,); sd (n,) over seeds, None where there is one seed; rounds (n,): after
-    how many, over time.
-    """
-
-    name: str
-    x: list[float]
-    y: list[float]
-    sd: list[float] | None
-    rounds: list[int] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class Chart:
-    """Lines over an axis; y is a share, told in %. points: mark each, since they are few and no
-    course of time.
-    """
-
-    id: str
-    title: str
-    x: str
-    y: str
-    lines: list[Line]
-    log: bool = False
-    points: bool = False
-
-
-@dataclass(frozen=True)
-class Bars:
-    """A stacked bar for each name: what it is made of, in the order of `kinds`."""
-
-    id: str
-    title: str
-    unit: str
-    kinds: tuple[str, ...]
-    rows: list[tuple[str, list[float]]]
-
-
-@dataclass(frozen=True)
-class Heat:
-    """values (rows, columns), as counts."""
-
-    id: str
-    title: str
-    x: str
-    y: str
-    columns: list[str]
-    rows: list[str]
-    values: list[list[int]]
-
-
-Plot = Chart | Bars | Heat
-
-
-@dataclass(frozen=True)
-class Section:
-    """Plots that belong together, and what to know when reading them."""
-
-    title: str
-    notes: list[str]
-    plots: Sequence[Plot]
+# What adds up from round to round: its axis, the measure, and how much of it is one of the axis.
+_COSTS = {
+    "cpu": ("CPU-seconds", measure("cpu_seconds"), 1.0),
+    "bytes": ("MB sent, both ways", measure("bytes"), 1e6),
+}
+_WISHES = ("kind", "x", "y", "panels", "floor")
+_ALIASES = {"best": "best_accuracy"}
+Panels = dict[str, dict[str, list[Group]]]  # by title and the line's name
 
 
 def sections(study: Study) -> list[Section]:
     """Every section that these runs have something for, the partition apart."""
     groups = [group for group in study.groups if group.used]
-    kept = replace(study, groups=groups)
-    band = (
-        ["Lines are means over seeds, bands one standard deviation."]
-        if any(len(group.used) > 1 for group in groups)
-        else []
-    )
-    over = [
-        Section("Accuracy over rounds", band, _curves(kept, "rounds", "rounds", None)),
-        _cost_section(kept, "cpu", "Accuracy over CPU-seconds", "CPU-seconds", _cpu),
-        _cost_section(
-            kept,
-            "bytes",
-            "Accuracy over bytes",
-            "MB sent, both ways",
-            lambda record: _bytes(record) / 1e6,
-        ),
-        *_swept(kept, band),
-        _clean(kept, band),
-        Section(
-            "Time per round",
-            ["CPU-seconds, summed over clients, mean over rounds and seeds."],
-            _times(kept),
-        ),
-    ]
-    return [section for section in over if section.plots or section.notes]
-
-
-def _cpu(record: Record) -> float:
-    return float(sum(record["time"][kind]["cpu"] for kind in KINDS if kind != "evaluate"))
-
-
-def _bytes(record: Record) -> float:
-    return float(sum(sum(names.values()) for names in record["bytes"].values()))
-
-
-def _course(
-    group: Group, value: Callable[[Record], float | None], cost: Callable[[Record], float] | None
-) -> Line:
-    """A value over rounds, or over what was spent until then. Each point is a round that all seeds
-    have.
-    """
-    courses = [_one(run, value, cost) for run in group.used]
-    rounds = [number for number in courses[0] if all(number in course for course in courses)]
-    values = np.array([[course[number] for number in rounds] for course in courses]).reshape(
-        len(courses), len(rounds), 2
-    )
-    x, y = values.mean(axis=0).T.tolist() if rounds else ([], [])
-    sd = values[:, :, 1].std(axis=0, ddof=1).tolist() if len(courses) > 1 else None
-    return Line(group.line, x, y, sd, rounds)
-
-
-def _one(
-    run: Run, value: Callable[[Record], float | None], cost: Callable[[Record], float] | None
-) -> dict[int, tuple[float, float]]:
-    """By the number of rounds done: x and the value, where there is one."""
-    spent = list(accumulate((1.0 if cost is None else cost(record)) for record in run.records))
-    return {
-        record["round"] + 1: (x, float(found))
-        for x, record in zip(spent, run.records, strict=True)
-        if (found := value(record)) is not None
+    study = replace(study, groups=groups)
+    band = []
+    if any(len(group.used) > 1 for group in groups):
+        band = ["Lines are means over seeds, bands one standard deviation."]
+    scenes = {
+        scene: {group.line: [group] for group in members} for scene, members in study.scenes.items()
     }
+    found = [
+        Section("Accuracy over rounds", band, _courses(scenes, "rounds", ACCURACY)),
+        _cost_section(study, scenes, "cpu", "Accuracy over CPU-seconds"),
+        _cost_section(study, scenes, "bytes", "Accuracy over bytes"),
+        *_swept(study, band),
+    ]
+    for one in seen_in("curve"):
+        charts = _courses(scenes, one.name, one)
+        notes = [note for note in (one.note, *band) if note and charts]
+        found.append(Section(f"{one.title.capitalize()} over rounds", notes, charts))
+    times = ["CPU-seconds, summed over clients, mean over rounds and seeds."]
+    found.append(Section("Time per round", times, _times(study)))
+    return [section for section in found if section.plots or section.notes]
 
 
-def _accuracy(record: Record) -> float | None:
-    return None if record["accuracy"] is None else float(record["accuracy"])
+def asked(
+    wish: Mapping[str, Any], values: Iterable[Mapping[str, Any]]
+) -> tuple[str, Measure, str | None]:
+    """x, y and panels of a [figure], checked; values: what tells runs apart, of each."""
+    unknown = next((key for key in wish if key not in _WISHES), None)
+    if unknown is not None:
+        raise ConfigError(f"unknown setting figure.{unknown}{did_you_mean(unknown, _WISHES)}")
+    x, name = str(wish.get("x", "round")), str(wish.get("y", "accuracy"))
+    name = _ALIASES.get(name, name)
+    known = {one.name: one for one in MEASURES}
+    if name not in known:
+        raise ConfigError(f"figure.y {name!r} is unknown{did_you_mean(name, known)}")
+    over_rounds = x == "round" or x in _COSTS
+    numbers = all(isinstance(one.get(x), int | float) for one in values)
+    if wish.get("kind") != "heatmap" and not (over_rounds or x == "label" or numbers):
+        raise ConfigError(
+            f"figure.x {x!r} must be a setting of the sweep with numbers, 'round', 'cpu', "
+            "'bytes' or 'label'"
+        )
+    if known[name].of_round is None and over_rounds:
+        raise ConfigError(f"figure.y {name!r} is one number per run, so figure.x cannot be {x!r}")
+    return x, known[name], wish.get("panels")
 
 
-def _curves(study: Study, id: str, x: str, cost: Callable[[Record], float] | None) -> list[Chart]:
+def figure(study: Study, title: str, wish: Mapping[str, Any]) -> Section:
+    """The plots that the [figure] of a sweep asks for: y over x, a panel for each value of
+    `panels`. floor: where a panel's y axis starts, by that value.
+    """
+    x, y, by = asked(wish, [group.values for group in study.groups])
+    varied = [
+        column
+        for column in study.columns
+        if len({repr(group.values.get(column)) for group in study.groups}) > 1
+    ]
+    panels: Panels = {}
+    floors = {}
+    for group in study.groups:
+        spoken = {column: group.values.get(column) for column in varied}
+        panel = shown(group.values.get(by), by) if by else ""
+        line = settings_text(spoken, without=(str(by), "" if x == "label" else x)) or group.line
+        panels.setdefault(panel, {}).setdefault(line, []).append(group)
+        floors[panel] = wish.get("floor", {}).get(panel)
+    plots: Sequence[Plot]
+    if x == "label":
+        plots = [_bars(place, *panel, y) for place, panel in enumerate(panels.items())]
+    elif x == "round" or x in _COSTS:
+        plots = _courses(panels, "figure", y, x if x in _COSTS else None)
+    else:
+        plots = [_points(place, *panel, x, y) for place, panel in enumerate(panels.items())]
+    plots = [
+        replace(plot, floor=floors.get(plot.title)) if isinstance(plot, Chart) else plot
+        for plot in plots
+    ]
+    seeds = max(len(group.used) for group in study.groups)
+    return Section(f"{title}; mean ± sd of {seeds} seeds" if seeds > 1 else title, [], plots)
+
+
+def _courses(panels: Panels, id: str, y: Measure, cost: str | None = None) -> list[Chart]:
+    """Over the rounds, or what they cost: a chart for each panel, the mean over seeds. A measure
+    that is at its largest all the time shows nothing worth a plot.
+    """
+    axis, spent, unit = _COSTS[cost] if cost else ("rounds", None, 1.0)
     charts = []
-    for place, (scene, groups) in enumerate(study.scenes.items()):
+    for place, (title, groups) in enumerate(panels.items()):
         lines = [
-            line
-            for group in groups
-            if (line := _course(group, _accuracy, cost)).x and (cost is None or line.x[-1] > 0)
+            _course(name, one, y, spent, unit) for name, many in groups.items() for one in many
         ]
-        if lines:
-            ends = [line.x[-1] for line in lines]
-            log = (
-                cost is not None
-                and max(ends) / min(ends) > LOG_FROM
-                and min(line.x[0] for line in lines) > 0
-            )
-            charts.append(Chart(f"{id}-{place}", scene, x, "accuracy, %", lines, log))
+        lines = [line for line in lines if line.x and line.x[-1] > 0]
+        if not lines or (y is not ACCURACY and _all_at_top(lines, y)):
+            continue
+        ends = [line.x[-1] for line in lines]
+        starts = min(line.x[0] for line in lines)
+        log = cost is not None and max(ends) > LOG_FROM * min(ends) and starts > 0
+        charts.append(Chart(f"{id}-{place}", title, axis, y, lines, log))
     return charts
 
 
-def _cost_section(
-    study: Study, id: str, title: str, x: str, cost: Callable[[Record], float]
-) -> Section:
+def _all_at_top(lines: Sequence[Line], y: Measure) -> bool:
+    return all(value == y.style.top for line in lines for value in line.y)
+
+
+def _course(name: str, group: Group, y: Measure, cost: Measure | None, unit: float) -> Line:
+    """Over the rounds that all seeds have."""
+    runs = [_values(run, y, cost, unit) for run in group.used]
+    rounds = sorted(set(runs[0]).intersection(*runs[1:])) if runs else []
+    if not rounds:
+        return Line(name, [], [], None)
+    # (seeds, rounds, 2): place and value
+    values = np.array([[run[number] for number in rounds] for run in runs])
+    x, middle = values.mean(axis=0).T.tolist()
+    sd = values[:, :, 1].std(axis=0, ddof=1).tolist() if len(runs) > 1 else None
+    return Line(name, x, middle, sd, rounds)
+
+
+def _values(
+    run: Run, y: Measure, cost: Measure | None, unit: float
+) -> dict[int, tuple[float, float]]:
+    """By the number of rounds done: the place on the axis and the value, where there is one."""
+    if y.of_round is None:
+        return {}
+    steps = [1.0 if cost is None else _number(cost, record) / unit for record in run.rounds]
+    values = [y.of_round(record) for record in run.rounds]
+    return {
+        number: (place, float(value))
+        for number, (place, value) in enumerate(
+            zip(accumulate(steps), values, strict=True), start=1
+        )
+        if value is not None
+    }
+
+
+def _number(one: Measure, record: Any) -> float:
+    return float((one.of_round(record) if one.of_round else None) or 0.0)
+
+
+def _cost_section(study: Study, scenes: Panels, cost: str, title: str) -> Section:
     notes = [
         "Each point is a round: the mean of what it had cost by then, and the mean accuracy over "
         "seeds."
     ]
-    if id == "cpu":
-        notes.append(
-            "CPU-seconds of selecting, training and aggregating; evaluation is not the method's."
-        )
-    free = [
-        group.label
-        for group in study.groups
-        if not sum(cost(record) for run in group.used for record in run.records)
-    ]
-    if free and id == "bytes":
+    charts = _courses(scenes, cost, ACCURACY, cost)
+    spent = _COSTS[cost][1]
+    free = [group.label for group in study.groups if not any(map(spent.of, group.used))]
+    if spent.note:
+        notes.append(spent.note)
+    if free and cost == "bytes":
         notes.append(f"Nothing is sent by: {'; '.join(free)}.")
-    charts = _curves(study, id, x, cost)
     if any(chart.log for chart in charts):
         notes.append("Where lines end far apart, the axis is logarithmic.")
     return Section(title, notes if charts else [], charts)
@@ -204,14 +196,14 @@ def _cost_section(
 def _swept(study: Study, band: list[str]) -> list[Section]:
     """Accuracy over each setting that takes several numeric values: one line per method."""
     found = []
-    for name, axis in SWEPT.items():
+    for name in SWEPT:
         if name not in study.columns:
             continue
-        panels: dict[str, dict[str, list[Group]]] = {}
+        panels: Panels = {}
         for group in study.groups:
             if isinstance(group.values[name], int | float) and group.accuracy:
                 scene, line = (
-                    told(group.spoken, scene=which, without=name) for which in (True, False)
+                    settings_text(group.spoken, which, (name,)) for which in (True, False)
                 )
                 panels.setdefault(scene, {}).setdefault(line or group.line, []).append(group)
         charts = []
@@ -219,75 +211,48 @@ def _swept(study: Study, band: list[str]) -> list[Section]:
             values = {group.values[name] for groups in lines.values() for group in groups}
             # shares and counts have no axis in common
             if len(values) > 1 and len(set(map(type, values))) == 1:
-                drawn = [_points(line, name, groups) for line, groups in lines.items()]
-                log = min(values) > 0 and max(values) / min(values) > FAR
-                charts.append(
-                    Chart(
-                        f"{name.replace('.', '-')}-{place}",
-                        scene,
-                        axis,
-                        "accuracy, %",
-                        drawn,
-                        log,
-                        points=True,
-                    )
-                )
+                charts.append(_points(place, scene, lines, name, ACCURACY))
         if charts:
-            found.append(
-                Section(
-                    f"Accuracy over {short(name)}",
-                    ["The accuracy at the end of the runs.", *band],
-                    charts,
-                )
-            )
+            notes = ["The accuracy at the end of the runs.", *band]
+            found.append(Section(f"Accuracy over {short(name)}", notes, charts))
     return found
 
 
-def _points(line: str, name: str, groups: list[Group]) -> Line:
-    ordered = sorted(groups, key=lambda group: float(group.values[name]))
-    spreads = [group.accuracy for group in ordered if group.accuracy]
-    sd = (
-        [found.sd or 0.0 for found in spreads]
-        if any(found.sd is not None for found in spreads)
-        else None
-    )
-    return Line(
-        line,
-        [float(group.values[name]) for group in ordered],
-        [found.mean for found in spreads],
-        sd,
-    )
+def _points(place: int, title: str, panel: Mapping[str, list[Group]], x: str, y: Measure) -> Chart:
+    """A measure over a setting: a line for each name, a point for each of its groups."""
+    lines = []
+    for name, groups in panel.items():
+        rated = [(float(group.values[x]), group.over(y)) for group in groups]
+        points = sorted([(at, found) for at, found in rated if found], key=lambda point: point[0])
+        several = any(found.sd is not None for _, found in points)
+        sd = [found.sd or 0.0 for _, found in points] if several else None
+        xs, ys = [at for at, _ in points], [found.mean for _, found in points]
+        lines.append(Line(name, xs, ys, sd))
+    values = [at for line in lines for at in line.x]
+    log = bool(values) and min(values) > 0 and max(values) >= FAR * min(values)
+    id = f"{x.replace('.', '-')}-{place}"
+    return Chart(id, title, SWEPT.get(x, short(x)), y, lines, log, points=True)
 
 
-def _clean(study: Study, band: list[str]) -> Section:
-    """Clean share of the samples trained on; scenes where everything is clean show nothing worth a
-    plot.
-    """
-    charts = []
-    for place, (scene, groups) in enumerate(study.scenes.items()):
-        lines = [
-            line
-            for group in groups
-            if (line := _course(group, lambda record: record["coreset"]["clean_share"], None)).x
-        ]
-        if any(value < 1.0 for line in lines for value in line.y):
-            charts.append(Chart(f"clean-{place}", scene, "rounds", "clean, %", lines))
-    notes = [
-        "Share of clean samples among those trained on: in the coresets, or, for methods without "
-        "one, in all data.",
-        *band,
-    ]
-    return Section("Clean share of the coresets over rounds", notes if charts else [], charts)
+def _bars(place: int, title: str, panel: Mapping[str, list[Group]], y: Measure) -> Bars:
+    """A measure for each label."""
+    rated = {name: group.over(y) for name, groups in panel.items() for group in groups}
+    found = {name: value for name, value in rated.items() if value}
+    rows = [(name, [y.style.scale * value.mean]) for name, value in found.items()]
+    several = any(value.sd is not None for value in found.values())
+    sd = [y.style.scale * (value.sd or 0.0) for value in found.values()] if several else None
+    return Bars(f"label-{place}", title, y.head, y.style.unit, (y.title,), rows, sd)
 
 
 def _times(study: Study) -> list[Bars]:
     def per_round(group: Group, kind: str) -> float:
-        return float(mean(run.cost["cpu_seconds"][kind] / len(run.records) for run in group.used))
+        return float(mean(run.cost["cpu_seconds"][kind] / len(run.rounds) for run in group.used))
 
     return [
         Bars(
             f"time-{place}",
             scene,
+            "CPU-seconds per round",
             "CPU-s",
             KINDS,
             [(group.line, [per_round(group, kind) for kind in KINDS]) for group in groups],

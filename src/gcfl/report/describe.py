@@ -4,14 +4,10 @@ samples.
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -22,17 +18,19 @@ from rich.table import Table
 
 from gcfl.base import rng
 from gcfl.base.data_types import IntArray
-from gcfl.data import Federation, Source
+from gcfl.data import Federation, Source, Truth
 from gcfl.data.corruption import chosen, drawn
 from gcfl.data.noise import KINDS, Kind
 from gcfl.engine.prepare import Given, federate
 from gcfl.experiment import Experiment
+from gcfl.report.matplotlib_ import names_as_they_are, save
+from gcfl.report.partition import Counts, class_counts, heat, label_counts
+from gcfl.report.plots import Section
 
 _PICTURES = ("clients.png", "noise.png", "samples.png")
 _MOST_CLIENTS = 20
 _MOST_IN_A_GRID = 60
 _COLUMNS = 8
-_LARGEST_LABELLED = 14
 
 
 def describe(
@@ -42,106 +40,28 @@ def describe(
     samples.png (of images).
     """
     source, federation = federate(experiment, given or Given())
-    held = _held(source, federation)
-    _print(experiment, source, federation, held, console)
+    counts = class_counts(source, federation)
+    _print(experiment, source, federation, counts, console)
     out.mkdir(parents=True, exist_ok=True)
     for name in _PICTURES:  # those of a look before this one would pass for today's
         (out / name).unlink(missing_ok=True)
     files = [out / "clients.png"]
-    with _names_as_they_are():
-        _heatmap(
-            held,
-            federation,
-            "samples",
-            f"Samples of each class at each client: {source.name}",
-            files[0],
-        )
+    title = f"Samples of each class at each client: {source.name}"
+    save([Section(title, [], [heat(counts, federation)])], files[0], "png")
+    with names_as_they_are():
         if federation.truth is not None:
             files.append(out / "noise.png")
-            _noise(source, federation, files[-1])
+            _noise(source, federation, federation.truth, files[-1])
         if source.x.ndim == 4 and source.x.shape[1] in (1, 3):
             files.append(out / "samples.png")
             _contact_sheet(experiment, source, federation, files[-1])
     return files
 
 
-def draw_clients(experiment: Experiment, path: Path) -> Path:
-    """The class-by-client heatmap alone."""
-    source, federation = federate(experiment, Given())
-    with _names_as_they_are():
-        _heatmap(
-            _held(source, federation),
-            federation,
-            "samples",
-            f"Samples of each class at each client: {source.name}",
-            path,
-        )
-    return path
-
-
-@contextmanager
-def _names_as_they_are() -> Iterator[None]:
-    """Names of classes and clients are text, never formulas, in whatever script."""
-    with matplotlib.rc_context({"text.parse_math": False}), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*[Gg]lyph.*missing")
-        yield
-
-
-@dataclass(frozen=True)
-class Counts:
-    """values (clients, classes), the classes' names, and what they stand for."""
-
-    values: npt.NDArray[Any]
-    classes: tuple[str | int, ...]
-    meaning: str
-
-
-def _held(source: Source, federation: Federation) -> Counts:
-    """How many samples of each class the clients have: of the true one where it is known, else as
-    they are labelled.
-    """
-    if federation.truth is None:
-        return Counts(_counts(federation), federation.classes, "label as the client sees it")
-    true = source.y[federation.clients.ids]
-    return Counts(_tally(federation, true, len(source.classes)), source.classes, "true class")
-
-
-def _counts(federation: Federation, mask: npt.NDArray[np.bool_] | None = None) -> IntArray:
-    """(clients, classes) how many samples a client has under each observed label; mask (by row of
-    the source) picks some.
-    """
-    clients = federation.clients
-    return _tally(
-        federation,
-        clients.y.numpy(),
-        len(federation.classes),
-        None if mask is None else mask[clients.ids],
-    )
-
-
-def _tally(
-    federation: Federation,
-    labels: IntArray,
-    classes: int,
-    mask: npt.NDArray[np.bool_] | None = None,
-) -> IntArray:
-    """(clients, classes) from a label per sample of the clients."""
-    partition = federation.clients.partition
-    table = np.zeros((len(partition), classes), dtype=np.int64)
-    order = partition.order
-    weights = np.ones(len(order), dtype=np.int64) if mask is None else mask[order].astype(np.int64)
-    np.add.at(table, (partition.owners, labels[order]), weights)
-    return table
-
-
-def _name(federation: Federation, client: int) -> str:
-    return federation.clients.names[client] if federation.clients.names else str(client)
-
-
 def _print(
-    experiment: Experiment, source: Source, federation: Federation, held: Counts, console: Console
+    experiment: Experiment, source: Source, federation: Federation, found: Counts, console: Console
 ) -> None:
-    counts, truth = held.values, federation.truth
+    counts, truth, names = found.values, federation.truth, federation.clients.names
     sizes = counts.sum(axis=1)
     shape = " x ".join(map(str, source.x.shape[1:]))
     console.print(
@@ -170,8 +90,12 @@ def _print(
     for client in range(min(len(sizes), _MOST_CLIENTS)):
         row, total = counts[client], max(1, int(sizes[client]))
         top = int(row.argmax())
-        cells = [_name(federation, client), f"{sizes[client]:,}", str(int((row > 0).sum()))]
-        cells.append(f"{held.classes[top]} {row[top] / total:.0%}")
+        cells = [
+            names[client] if names else str(client),
+            f"{sizes[client]:,}",
+            str(int((row > 0).sum())),
+        ]
+        cells.append(f"{found.classes[top]} {row[top] / total:.0%}")
         rows = federation.clients.source_rows[client]
         cells += (
             [f"{truth.hit_by(kind)[rows].mean():.1%}" for kind in kinds]
@@ -200,87 +124,26 @@ def _kinds(federation: Federation) -> list[Kind]:
     return [kind for kind in KINDS if federation.truth.hit_by(kind)[rows].any()]
 
 
-def _noise(source: Source, federation: Federation, path: Path) -> None:
+def _noise(source: Source, federation: Federation, truth: Truth, path: Path) -> None:
     """How many of a client's samples under each label are noisy; of many clients, how many of all
     their samples.
     """
-    counts = _counts(federation)
-    noisy = (
-        np.zeros_like(counts)
-        if federation.truth is None
-        else _counts(federation, federation.truth.noisy)
-    )
+    counts = label_counts(federation)
+    every, noisy = counts.values, label_counts(federation, truth.noisy).values
     title = f"Noisy samples {{}}at each client: {source.name}"
-    if len(counts) <= _MOST_IN_A_GRID:
-        shares = 100 * np.divide(noisy, counts, out=np.full(counts.shape, np.nan), where=counts > 0)
-        table = Counts(shares, federation.classes, "label as the client sees it")
-        _heatmap(
-            table,
-            federation,
-            "noisy, % (grey: no samples)",
-            title.format("under each label "),
-            path,
-            top=100,
-        )
+    if len(every) <= _MOST_IN_A_GRID:
+        shares = np.divide(noisy, every, out=np.full(every.shape, np.nan), where=every > 0)
+        table = replace(counts, values=100 * shares)
+        plot = heat(table, federation, unit="noisy, % (grey: no samples)", top=100)
+        save([Section(title.format("under each label "), [], [plot])], path, "png")
         return
     figure = Figure(figsize=(9, 3.5), dpi=150, layout="constrained")
     axes = figure.subplots()
-    axes.plot(100 * noisy.sum(axis=1) / counts.sum(axis=1), ".", markersize=3)
+    axes.plot(100 * noisy.sum(axis=1) / every.sum(axis=1), ".", markersize=3)
     axes.set_ylim(0, 100)
     axes.set_xlabel("client")
     axes.set_ylabel("noisy, %")
     axes.set_title(title.format(""), fontsize=10)
-    figure.savefig(path)
-
-
-def _heatmap(
-    table: Counts,
-    federation: Federation,
-    unit: str,
-    title: str,
-    path: Path,
-    top: float | None = None,
-) -> None:
-    """Classes down, clients across; numbers in the cells while they can be read."""
-    shown = table.values
-    clients, classes = shown.shape
-    wide, high = (
-        float(np.clip(0.55 * clients + 2.6, 5.5, 16)),
-        float(np.clip(0.36 * classes + 1.6, 3, 14)),
-    )
-    figure = Figure(figsize=(wide, high), dpi=150, layout="constrained")
-    axes = figure.subplots()
-    colours = matplotlib.colormaps["Blues"].with_extremes(bad="lightgrey")
-    image = axes.imshow(
-        shown.T, aspect="auto", cmap=colours, vmin=0, vmax=top, interpolation="nearest"
-    )
-    if max(clients, classes) <= _LARGEST_LABELLED:
-        dark = 0.6 * (top or max(1, np.nanmax(shown)))
-        for client, label in np.argwhere(np.isfinite(shown)):
-            value = shown[client, label]
-            colour = "white" if value > dark else "black"
-            axes.text(
-                client, label, f"{value:.0f}", ha="center", va="center", fontsize=8, color=colour
-            )
-    step = max(1, clients // 24)
-    places = range(0, clients, step)
-    names = [_short(_name(federation, client)) for client in places]
-    long = max(map(len, names)) > 4
-    axes.set_xticks(
-        list(places),
-        names,
-        rotation=45 if long else 0,
-        ha="right" if long else "center",
-        fontsize=8,
-    )
-    step = max(1, classes // 36)
-    axes.set_yticks(
-        range(0, classes, step), [_short(str(name)) for name in table.classes[::step]], fontsize=8
-    )
-    axes.set_xlabel("client")
-    axes.set_ylabel(table.meaning)
-    axes.set_title(title, fontsize=10)
-    figure.colorbar(image, ax=axes, label=unit)
     figure.savefig(path)
 
 
@@ -302,7 +165,7 @@ def _contact_sheet(
             axes.set_yticks([])
             axes.set_frame_on(False)
         line[0].set_ylabel(title, fontsize=9)
-        for axes, (picture, caption) in zip(line, pictures, strict=False):
+        for axes, (picture, caption) in zip(line[: len(pictures)], pictures, strict=True):
             axes.imshow(
                 np.clip((picture.transpose(1, 2, 0).squeeze() - low) / max(high - low, 1e-9), 0, 1),
                 cmap="gray",
@@ -330,9 +193,9 @@ def _sheet_rows(
     def cells(places: IntArray, captions: list[str]) -> list[Cell]:
         return list(zip(clients.x[torch.from_numpy(places)].numpy(), captions, strict=True))
 
-    held = np.zeros(len(clients.ids), dtype=bool)
-    held[clients.partition.order] = True
-    clean = some(held if truth is None else held & ~truth.noisy[clients.ids])
+    assigned = np.zeros(len(clients.ids), dtype=bool)
+    assigned[clients.partition.order] = True
+    clean = some(assigned if truth is None else assigned & ~truth.noisy[clients.ids])
     rows = [
         (
             "as labelled" if truth is None else "clean",
@@ -342,7 +205,7 @@ def _sheet_rows(
     for kind in _kinds(federation):
         if truth is None:
             break
-        places = some(held & truth.hit_by(kind)[clients.ids])
+        places = some(assigned & truth.hit_by(kind)[clients.ids])
         if kind == "attribute":
             before = source.x[clients.ids[places]]
             corruptions = chosen(source.x, experiment.data.corruptions)

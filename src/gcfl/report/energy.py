@@ -18,11 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from gcfl.base.files import read_json, write_json
-from gcfl.report.collect import Run
 from gcfl.results.folder import RunFolder
+from gcfl.results.run import Run
 
 log = logging.getLogger("gcfl")
-FILE = "energy.json"
 
 
 class Meter:
@@ -41,17 +40,11 @@ class Meter:
         """
         if self.folder is None:
             return None
-        path = self.folder.path / FILE
+        path = self.folder.energy
         before = read_json(path) if self._done and path.exists() else {"kwh": 0.0, "rounds": 0}
-        rounds = len(self.folder.records()) - self._done
-        write_json(
-            path,
-            {
-                "kwh": before["kwh"] + kwh,
-                "rounds": before["rounds"] + rounds,
-                "source": "codecarbon, an estimate",
-            },
-        )
+        rounds = before["rounds"] + len(self.folder.records()) - self._done
+        total = {"kwh": before["kwh"] + kwh, "rounds": rounds, "source": "codecarbon, an estimate"}
+        write_json(path, total)
         return path
 
 
@@ -86,17 +79,13 @@ def measured() -> Iterator[Meter]:
             meter.write(float(found.energy_consumed))
 
 
-def told(runs: Sequence[Run]) -> list[str]:
+def energy_note(runs: Sequence[Run]) -> list[str]:
     """A sentence for the report, where any run has an estimate."""
     known = [run for run in runs if run.energy]
     if not known:
         return []
-    part = [run for run in known if (run.energy or {}).get("rounds") != len(run.records)]
-    more = (
-        f" For {len(part)} of them it covers some of the rounds only, and is not shown."
-        if part
-        else ""
-    )
-    return [
-        f"Energy is an estimate (codecarbon), known for {len(known)} of {len(runs)} runs.{more}"
-    ]
+    part = [run for run in known if run.energy.get("rounds") != len(run.rounds)]
+    note = f"Energy is an estimate (codecarbon), known for {len(known)} of {len(runs)} runs."
+    if part:
+        note += f" For {len(part)} of them it covers some of the rounds only, and is not shown."
+    return [note]

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 from importlib import resources
-from typing import Any
 
 from gcfl import __version__
 from gcfl.report import tables
-from gcfl.report.charts import Bars, Chart, Plot, Section
-from gcfl.report.collect import Collected, Run
-from gcfl.report.energy import told as energy_told
-from gcfl.report.paper import Beside
-from gcfl.report.study import Study, order, shown
+from gcfl.report.energy import energy_note
+from gcfl.report.plots import PALETTE, Bars, Chart, Plot, Section, line_names, table
+from gcfl.report.reference import Beside
 from gcfl.report.svg import draw, number, swatch
-from gcfl.report.terminal import human
-from gcfl.report.views import table
+from gcfl.results.collect import Collected
+from gcfl.results.groups import Study, order, shown
+from gcfl.results.measures import human, measure, seen_in
+from gcfl.results.run import Run
 
 # The browser itself refuses every request, should a name ever slip through the escaping.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
@@ -43,11 +42,7 @@ def page(
     sections: Sequence[Section],
     paper: Sequence[Beside] = (),
 ) -> str:
-    lines = list(
-        dict.fromkeys(
-            [*study.lines, *(line.name for section in sections for line in _names(section))]
-        )
-    )
+    lines = list(dict.fromkeys([*study.lines, *line_names(sections)]))
     body = [f"<h1>{escape(title)}</h1>", *_opening(collected, study), *_results(study)]
     body += [_paper(one) for one in paper]
     body += [_section(section, lines) for section in sections]
@@ -60,14 +55,23 @@ def page(
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n"
+        f"<title>{escape(title)}</title>\n<style>\n{_colours()}{style}</style>\n</head>\n<body>\n"
         + "\n".join(body)
         + f"\n<script>\n{script}</script>\n</body>\n</html>\n"
     )
 
 
-def _names(section: Section) -> list[Any]:
-    return [line for plot in section.plots if isinstance(plot, Chart) for line in plot.lines]
+def _colours() -> str:
+    """The palette as variables of the style sheet, on light, dark and printed paper."""
+    light, dark = (
+        " ".join(f"--c{place}: {pair[which]};" for place, pair in enumerate(PALETTE))
+        for which in (0, 1)
+    )
+    classes = " ".join(f".c{place} {{ --c: var(--c{place}); }}" for place in range(len(PALETTE)))
+    return (
+        f":root {{ {light} }}\n@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n"
+        f"@media print {{ :root {{ {light} }} }}\n{classes}\n"
+    )
 
 
 def _opening(collected: Collected, study: Study) -> list[str]:
@@ -117,16 +121,10 @@ def _results(study: Study) -> list[str]:
         kinds += ["scene"] if before not in (None, group.scene) else []
         marks.append(" ".join(kinds))
         before = group.scene
-    parts = [
-        "<h2>Results</h2>",
-        _table(heads, lines, marks),
-        f'<p class="note">{escape(tables.best_note(study))}</p>',
-    ]
-    parts.append(
-        '<p class="note">CPU-seconds are those of selecting, training and aggregating; samples '
-        "trained on count every pass.</p>"
-    )
-    return parts + [f'<p class="note">{escape(line)}</p>' for line in energy_told(study.runs)]
+    notes = [tables.best_note(study), *(one.note for one in seen_in("table")[1:] if one.note)]
+    notes += energy_note(study.runs)
+    paragraphs = [f'<p class="note">{escape(note)}</p>' for note in notes if note]
+    return ["<h2>Results</h2>", _table(heads, lines, marks), *paragraphs]
 
 
 def _section(section: Section, lines: Sequence[str]) -> str:
@@ -134,7 +132,8 @@ def _section(section: Section, lines: Sequence[str]) -> str:
         f"<h2>{escape(section.title)}</h2>",
         *(f'<p class="note">{escape(note)}</p>' for note in section.notes),
     ]
-    used = [name for name in lines if any(line.name == name for line in _names(section))]
+    names = line_names([section])
+    used = [name for name in lines if name in names]
     if used:
         parts.append(
             f'<ul class="legend">{"".join(_switch(name, lines.index(name)) for name in used)}</ul>'
@@ -166,11 +165,10 @@ def _figure(plot: Plot, lines: Sequence[str]) -> str:
     heads, rows = table(plot)
     texts = [[cell if isinstance(cell, str) else number(cell) for cell in row] for row in rows]
     caption = f"<figcaption>{escape(plot.title)}</figcaption>" if plot.title else ""
-    unit = (
-        f'<p class="note">{escape(plot.y)} after so many rounds; long runs show some of them.</p>'
-        if isinstance(plot, Chart) and not plot.points
-        else ""
-    )
+    unit = ""
+    if isinstance(plot, Chart) and not plot.points:
+        words = f"{plot.y.head} after so many rounds; long runs show some of them."
+        unit = f'<p class="note">{escape(words)}</p>'
     return (
         f'<figure id="{plot.id}">{caption}{draw(plot, lines)}'
         f"<details><summary>Table</summary>{unit}{_table(heads, texts)}</details></figure>"
@@ -191,9 +189,8 @@ def _table(
 
 
 def _paper(beside: Beside) -> str:
-    texts = [[row.label, row.paper, row.ours, row.difference] for row in beside.rows]
     note = f'<p class="note">{escape(beside.note)}</p>' if beside.note else ""
-    table = _table(["", "paper", "ours", "difference"], texts)
+    table = _table(["", "paper", "ours", "difference"], beside.rows)
     return f"<section><h2>{escape(beside.title)}</h2>{note}{table}</section>"
 
 
@@ -248,22 +245,13 @@ def _environments(runs: Sequence[Run]) -> list[str]:
 
 
 def _runs(runs: Sequence[Run]) -> list[str]:
-    rows = []
-    for run in runs:
-        accuracy = "-" if run.accuracy is None else f"{100 * run.accuracy:.2f}"
-        left_out = sum(len(record["left_out"]) for record in run.records)
-        rows.append(
-            [
-                run.name,
-                str(run.seed),
-                run.state,
-                str(len(run.records)),
-                accuracy,
-                f"{run.cost['cpu']:.3g}",
-                str(left_out),
-            ]
-        )
-    heads = ["run", "seed", "state", "rounds", "accuracy, %", "CPU-seconds", "updates left out"]
+    columns = [measure(name) for name in ("accuracy", "cpu_seconds", "left_out")]
+    rows = [
+        [run.name, str(run.seed), run.state, str(len(run.rounds))]
+        + [one.text(one.of(run)) for one in columns]
+        for run in runs
+    ]
+    heads = ["run", "seed", "state", "rounds", *(one.head for one in columns)]
     return [
         "<h2>Runs</h2>",
         f"<details><summary>{_count(len(rows), 'run')}</summary>{_table(heads, rows)}</details>",

@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
+    ProgressColumn,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -25,6 +26,12 @@ from gcfl.experiment import Experiment
 from gcfl.results.folder import RunFolder
 
 _LINE_SECONDS = 1.0
+
+
+def columns(what: str, *more: ProgressColumn) -> list[ProgressColumn]:
+    """Of a bar: what is counted, how many of all, more, the time since and until."""
+    done = [TextColumn(what), MofNCompleteColumn(), BarColumn(), *more]
+    return [*done, TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()]
 
 
 class Progress:
@@ -71,16 +78,8 @@ class Progress:
         )
         self._console.print(escape(f"folder: {folder.path}"), soft_wrap=True)
         if self._console.is_terminal:
-            self._bar = Bar(
-                TextColumn("round"),
-                MofNCompleteColumn(),
-                BarColumn(),
-                TextColumn("accuracy {task.fields[accuracy]}"),
-                TimeElapsedColumn(),
-                TextColumn("left"),
-                TimeRemainingColumn(),
-                console=self._console,
-            )
+            accuracy = TextColumn("accuracy {task.fields[accuracy]}")
+            self._bar = Bar(*columns("round", accuracy), console=self._console)
             self._bar.add_task("rounds", total=self._total, completed=done, accuracy="-")
             self._bar.start()
 

@@ -8,15 +8,14 @@ import math
 from collections.abc import Callable, Sequence
 from html import escape
 
-from gcfl.report.charts import Bars, Chart, Heat, Line, Plot
+from gcfl.report.plots import DASHES, Bars, Chart, Heat, Line, Plot, look
 
 # A panel is drawn at the width of a phone, so that its text is as large there as anywhere.
 _WIDTH, _HEIGHT = 360, 220
 _LEFT, _RIGHT, _TOP, _BOTTOM = 34, 12, 20, 34
-_COLOURS = 10
 _MOST_POINTS = 90  # of a line: four pixels each
 _FEW = 5  # more bands than this hide each other
-_DASHES = ("", "7 3", "2 3", "8 3 2 3")
+_DASHES = ("", "7 3", "2 3", "8 3 2 3")[:DASHES]
 _ROW = 32
 _LETTER = 6.8  # the width of a letter of the labels, in a wide font
 _MOST_COLUMNS, _MOST_NUMBERED = 60, 14
@@ -24,8 +23,9 @@ Scale = Callable[[float], float]
 
 
 def style(place: int) -> tuple[str, str]:
-    """The colour's class and the dashes of line number `place`; 32 lines differ."""
-    return f"c{place % _COLOURS}", _DASHES[(place + place // _COLOURS) % len(_DASHES)]
+    """The colour's class and the dashes of line number `place`."""
+    colour, dashes = look(place)
+    return f"c{colour}", _DASHES[dashes]
 
 
 def draw(plot: Plot, lines: Sequence[str]) -> str:
@@ -78,7 +78,7 @@ def number(value: float) -> str:
 
 
 def _chart(chart: Chart, lines: Sequence[str]) -> str:
-    low, high = _range(chart.lines)
+    (low, high), scale = chart.range(), chart.y.style.scale
     xs = [x for line in chart.lines for x in line.x]
     left, right = min(xs), max(xs)
     if not chart.log and not chart.points:
@@ -95,12 +95,12 @@ def _chart(chart: Chart, lines: Sequence[str]) -> str:
         return _TOP + height * (1 - (min(max(y, low), high) - low) / (high - low))
 
     parts = [
-        _text(2, 11, chart.y, "start"),
+        _text(2, 11, chart.y.head, "start"),
         _text(_WIDTH - _RIGHT, _HEIGHT - 4, _axis(chart), "end"),
     ]
-    for y in ticks(100 * low, 100 * high):
-        parts.append(f'<path class="grid" d="M{_LEFT} {up(y / 100):.1f}H{_WIDTH - _RIGHT}"/>')
-        parts.append(_text(_LEFT - 4, up(y / 100) + 4, number(y), "end"))
+    for y in ticks(scale * low, scale * high):
+        parts.append(f'<path class="grid" d="M{_LEFT} {up(y / scale):.1f}H{_WIDTH - _RIGHT}"/>')
+        parts.append(_text(_LEFT - 4, up(y / scale) + 4, number(y), "end"))
     for x in _spaced(
         log_ticks(left, right) if chart.log else ticks(left, right, whole=chart.x == "rounds"),
         across,
@@ -110,7 +110,7 @@ def _chart(chart: Chart, lines: Sequence[str]) -> str:
     for line in chart.lines:
         parts.append(_line(line, lines.index(line.name), across, up, chart.points))
     parts = [f'<g class="{"many" if len(chart.lines) > _FEW else "few"}">', *parts, "</g>"]
-    title = f"{chart.y.rstrip(', %')} over {chart.x}" + (f": {chart.title}" if chart.title else "")
+    title = f"{chart.y.title} over {chart.x}" + (f": {chart.title}" if chart.title else "")
     return _svg(_HEIGHT, title, parts)
 
 
@@ -120,27 +120,14 @@ def _axis(chart: Chart) -> str:
 
 def _spaced(values: list[float], across: Scale) -> list[float]:
     """Those whose labels do not touch."""
-    kept: list[float] = []
+    shown: list[float] = []
     end = -math.inf
     for value in values:
         half = _LETTER * len(number(value)) / 2 + 3
         if across(value) - half >= end and across(value) + half <= _WIDTH + 2:
-            kept.append(value)
+            shown.append(value)
             end = across(value) + half
-    return kept
-
-
-def _range(lines: Sequence[Line]) -> tuple[float, float]:
-    """All values and bands, with a little air, within 0 and 1."""
-    lows = [
-        y - (line.sd[place] if line.sd else 0) for line in lines for place, y in enumerate(line.y)
-    ]
-    highs = [
-        y + (line.sd[place] if line.sd else 0) for line in lines for place, y in enumerate(line.y)
-    ]
-    low, high = min(lows), max(highs)
-    air = max(0.04 * (high - low), 0.01)
-    return max(0.0, low - air), min(1.0, high + air)
+    return shown
 
 
 def _line(line: Line, place: int, across: Scale, up: Scale, points: bool) -> str:
@@ -183,11 +170,7 @@ def _bars(bars: Bars) -> str:
             parts.append(_box(f"fill c{place}", left, top + 15, wide, 12, words))
             left += wide
         parts.append(_text(left + 4, top + 25, totals[row], "start"))
-    return _svg(
-        _ROW * len(bars.rows),
-        "CPU-seconds per round" + (f": {bars.title}" if bars.title else ""),
-        parts,
-    )
+    return _svg(_ROW * len(bars.rows), bars.x + (f": {bars.title}" if bars.title else ""), parts)
 
 
 def _heat(heat: Heat) -> str:

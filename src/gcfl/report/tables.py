@@ -7,49 +7,23 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gcfl.report.collect import Run
-from gcfl.report.study import Group, Spread, Study, short, shown, spread
-from gcfl.report.terminal import human
+from gcfl.results.groups import Group, Study, short, shown
+from gcfl.results.measures import Spread, measure, seen_in
 
-_MEASURES: dict[str, Callable[[Run], float | None]] = {
-    "accuracy": lambda run: run.accuracy,
-    "best_accuracy": lambda run: max((record["accuracy"] for record in run.scored), default=None),
-    "clean_share": lambda run: run.clean_share,
-    "cpu_seconds": lambda run: run.cost["cpu"],
-    "wall_seconds": lambda run: run.cost["wall"],
-    "samples": lambda run: run.cost["samples"].get("backward", 0),
-    "bytes": lambda run: sum(sum(names.values()) for names in run.cost["bytes"].values()),
-    "energy_kwh_estimate": lambda run: whole_energy(run),
-}
-
-
-def whole_energy(run: Run) -> float | None:
-    """What energy.json says, where all of the run was measured."""
-    told = run.energy or {}
-    kwh, rounds = told.get("kwh"), told.get("rounds")
-    return (
-        float(kwh)
-        if isinstance(kwh, int | float)
-        and math.isfinite(kwh)
-        and rounds == len(run.records)
-        and run.finished
-        else None
-    )
+RATIO = "CPU of FedAvg's"
 
 
 def rows(study: Study) -> list[dict[str, Any]]:
     """By group: its settings, seeds and state, whether it is the best of its scene, and a `Spread`
     (or None) for each measure.
     """
-    full = {scene: _fedavg(groups) for scene, groups in study.scenes.items()}
+    full = {scene: _full_cost(groups) for scene, groups in study.scenes.items()}
     found = []
     for group in study.groups:
-        measures = {name: spread(of(run) for run in group.used) for name, of in _MEASURES.items()}
-        cpu, reference = measures["cpu_seconds"], full[group.scene]
+        cpu, reference = group.over(measure("cpu_seconds")), full[group.scene]
         found.append(
             {
                 "group": group,
@@ -58,125 +32,90 @@ def rows(study: Study) -> list[dict[str, Any]]:
                 "state": group.state,
                 "best": group in study.best,
                 "cpu_of_fedavg": cpu.mean / reference if cpu and reference else None,
-                **measures,
+                **{one.name: group.over(one) for one in seen_in("table", "file")},
             }
         )
     return found
 
 
-def _fedavg(groups: list[Group]) -> float | None:
-    """CPU-seconds of the scene's only finished FedAvg."""
-    plain = [
-        group for group in groups if group.runs[0].settings["method"] == "fedavg" and group.finished
-    ]
-    found = spread(run.cost["cpu"] for run in plain[0].used) if len(plain) == 1 else None
+def _full_cost(groups: list[Group]) -> float | None:
+    """CPU-seconds of the scene's only finished method without any device of its own."""
+    plain = [group for group in groups if group.is_plain and group.finished]
+    found = plain[0].over(measure("cpu_seconds")) if len(plain) == 1 else None
     return found.mean if found else None
 
 
-def cells(study: Study) -> tuple[list[str], list[list[str]]]:
-    """Heads and texts for people. Columns that no run fills are left out."""
+def cells(
+    study: Study, more: Mapping[str, Sequence[str]] | None = None
+) -> tuple[list[str], list[list[str]]]:
+    """Heads and texts for people; `more` columns of texts at the end. Those that no run fills are
+    left out.
+    """
     made = rows(study)
-    columns = [(short(name), _setting(name)) for name in study.columns] or [
-        ("method", lambda row: str(row["group"].line))
-    ]
-    columns += [
-        ("accuracy, %", lambda row: percent(row["accuracy"]) + (" ★" if row["best"] else "")),
-        ("clean, %", lambda row: percent(row["clean_share"])),
-        ("CPU-seconds", lambda row: plus_minus(row["cpu_seconds"])),
-        (
-            "CPU of FedAvg's",
-            lambda row: "-" if row["cpu_of_fedavg"] is None else f"{row['cpu_of_fedavg']:.2f}",
-        ),
-        (
-            "samples trained on",
-            lambda row: "-" if row["samples"] is None else f"{row['samples'].mean:,.0f}",
-        ),
-        ("sent", lambda row: "-" if row["bytes"] is None else human(row["bytes"].mean)),
-        ("energy, Wh (estimate)", lambda row: _watt_hours(row["energy_kwh_estimate"])),
-        ("runs", lambda row: row["state"]),
-    ]
-    texts = [[of(row) for _, of in columns] for row in made]
-    kept = [place for place, _ in enumerate(columns) if any(line[place] != "-" for line in texts)]
-    return [columns[place][0] for place in kept], [
-        [line[place] for place in kept] for line in texts
-    ]
+    columns = [
+        (short(name), [shown(row["settings"].get(name), name) for row in made])
+        for name in study.columns
+    ] or [("method", [row["group"].line for row in made])]
+    for one in seen_in("table"):
+        texts = [one.text_of(row[one.name]) for row in made]
+        if one.name == "accuracy":
+            stars = [" ★" if row["best"] else "" for row in made]
+            texts = [text + star for text, star in zip(texts, stars, strict=True)]
+        columns.append((one.head, texts))
+        if one.name == "cpu_seconds":
+            ratios = [row["cpu_of_fedavg"] for row in made]
+            columns.append((RATIO, ["-" if one is None else f"{one:.2f}" for one in ratios]))
+    columns.append(("runs", [row["state"] for row in made]))
+    columns += [(head, list(texts)) for head, texts in (more or {}).items()]
+    filled = [(head, texts) for head, texts in columns if set(texts) - {"-"}]
+    lines = zip(*(texts for _, texts in filled), strict=True)
+    return [head for head, _ in filled], [list(line) for line in lines]
 
 
-def _setting(name: str) -> Callable[[dict[str, Any]], str]:
-    return lambda row: shown(row["settings"][name], name)
-
-
-def percent(value: Spread | None) -> str:
-    """'70.9 ± 4.1'."""
-    if value is None:
-        return "-"
-    return f"{100 * value.mean:.1f}" + (f" ± {100 * value.sd:.1f}" if value.sd is not None else "")
-
-
-def plus_minus(value: Spread | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value.mean:.3g}" + (f" ± {value.sd:.2g}" if value.sd is not None else "")
-
-
-def _watt_hours(value: Spread | None) -> str:
-    return (
-        "-"
-        if value is None
-        else plus_minus(
-            Spread(1000 * value.mean, None if value.sd is None else 1000 * value.sd, value.n)
-        )
-    )
-
-
-def as_json(study: Study, left_out: list[tuple[str, str]]) -> str:
+def as_json(study: Study, left_out: Sequence[tuple[str, str]]) -> str:
     def plain(value: Any) -> Any:
-        return (
-            {"mean": value.mean, "sd": value.sd, "n": value.n}
-            if isinstance(value, Spread)
-            else value
-        )
+        return dict(value.__dict__) if isinstance(value, Spread) else value
 
     groups = []
     for row in rows(study):
+        members = row.pop("group").runs
         runs = [
-            {"name": run.name, "seed": run.seed, "state": run.state, "accuracy": run.accuracy}
-            for run in row["group"].runs
+            {
+                "name": run.name,
+                "seed": run.seed,
+                "state": run.state,
+                "accuracy": measure("accuracy").of(run),
+            }
+            for run in members
         ]
-        groups.append(
-            {name: plain(value) for name, value in row.items() if name != "group"} | {"runs": runs}
-        )
-    told = [{"name": name, "why": why} for name, why in left_out]
-    return (
-        json.dumps(
-            {"common": study.common, "groups": groups, "left_out": told}, indent=2, allow_nan=False
-        )
-        + "\n"
-    )
+        groups.append({name: plain(value) for name, value in row.items()} | {"runs": runs})
+    skipped = [{"name": name, "why": why} for name, why in left_out]
+    found = {"common": study.common, "groups": groups, "left_out": skipped}
+    return json.dumps(found, indent=2, allow_nan=False) + "\n"
 
 
 def as_csv(study: Study) -> str:
     """Plain numbers: accuracy and clean share as shares, bytes as bytes."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    heads = [*(study.columns or ["method"]), "seeds", "state", "best", "cpu_of_fedavg"]
-    writer.writerow(
-        [*heads, *(f"{name}_{part}" for name in _MEASURES for part in ("mean", "sd", "n"))]
-    )
+    lines = []
     for row in rows(study):
-        line = [_raw(value) for value in row["settings"].values()] or [row["group"].line]
-        line += [
-            " ".join(map(str, row["seeds"])),
-            row["state"],
-            str(row["best"]).lower(),
-            _raw(row["cpu_of_fedavg"]),
-        ]
-        for name in _MEASURES:
-            value = row[name]
-            line += (
-                ["", "", "0"] if value is None else [_raw(value.mean), _raw(value.sd), str(value.n)]
-            )
-        writer.writerow(line)
+        line: dict[str, Any] = dict(row["settings"]) or {"method": row["group"].line}
+        line["seeds"] = " ".join(map(str, row["seeds"]))
+        line |= {name: row[name] for name in ("state", "best", "cpu_of_fedavg")}
+        for one in seen_in("table", "file"):
+            value = row[one.name]
+            for part, none in (("mean", None), ("sd", None), ("n", 0)):
+                line[f"{one.name}_{part}"] = none if value is None else getattr(value, part)
+        lines.append({name: _raw(value) for name, value in line.items()})
+    return csv_text(lines)
+
+
+def csv_text(lines: Sequence[Mapping[str, Any]]) -> str:
+    """A line for each mapping, below the names of all of them."""
+    text = io.StringIO()
+    names = list(dict.fromkeys(name for line in lines for name in line))
+    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
     return text.getvalue()
 
 
@@ -184,8 +123,12 @@ def _raw(value: Any) -> str:
     return "" if value is None else repr(value) if isinstance(value, float) else shown(value)
 
 
-def as_md(study: Study, left_out: list[tuple[str, str]]) -> str:
-    heads, lines = cells(study)
+def as_md(
+    study: Study,
+    left_out: Sequence[tuple[str, str]] = (),
+    more: Mapping[str, Sequence[str]] | None = None,
+) -> str:
+    heads, lines = cells(study, more)
     table = ["| " + " | ".join(_md(cell) for cell in line) + " |" for line in (heads, *lines)]
     table.insert(1, "|" + "---|" * len(heads))
     notes = [best_note(study), *(f"Left out: {_md(name)}: {_md(why)}" for name, why in left_out)]
@@ -194,18 +137,14 @@ def as_md(study: Study, left_out: list[tuple[str, str]]) -> str:
 
 def best_note(study: Study) -> str:
     """What the star means, and what ± is."""
-    sd = (
-        "± is the standard deviation over seeds. "
-        if any(len(group.used) > 1 for group in study.groups)
-        else ""
-    )
-    star = "★ is the best accuracy among rows with the same data" if study.best else ""
-    truth = (
-        ", Skyline apart, which is told the truth"
-        if star and any(group.knows_truth for group in study.groups)
-        else ""
-    )
-    return f"{sd}{star}{truth}{'.' if star else ''}".strip()
+    notes = []
+    if any(len(group.used) > 1 for group in study.groups):
+        notes.append("± is the standard deviation over seeds.")
+    if study.best:
+        marks = dict.fromkeys(group.line for group in study.groups if group.knows_truth)
+        apart = f", apart from what is told the truth ({', '.join(marks)})" if marks else ""
+        notes.append(f"★ is the best accuracy among rows with the same data{apart}.")
+    return " ".join(notes)
 
 
 def _md(text: str) -> str:

@@ -1,56 +1,54 @@
-"""A run in the terminal: one line, or a table with curves."""
+"""Runs in the terminal: one line, a run with its curve, two side by side, a table of many."""
 
 from __future__ import annotations
 
 import math
+import os
+import textwrap
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from gcfl.api import Result
-from gcfl.base.files import owner
+from gcfl.report import tables
+from gcfl.results.collect import read
+from gcfl.results.groups import Study, shown
+from gcfl.results.measures import human, measure, seen_in
+from gcfl.results.run import Run
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _HEIGHT = 8
 _WIDTH = 64
 _MOST_LINES = 10
+_GAP = "   "
+_SCALE = 7  # letters of the scale on the left of a chart
+_NARROW = 72
+_HEAD = 11  # letters of a line of a head
 
 
-def human(count: float) -> str:
-    """1536000 -> '1.54 MB'."""
-    for prefix in ("", "k", "M", "G"):
-        if abs(count) < 1000:
-            return f"{count:.3g} {prefix}B"
-        count /= 1000
-    return f"{count:.3g} TB"
-
-
-def one_line(result: Result) -> str:
+def one_line(run: Run) -> str:
     """What came out, and what it cost."""
-    cost = result.cost
-    traffic = sum(sum(names.values()) for names in cost["bytes"].values())
-    share = result.rounds[-1]["coreset"]["clean_share"]
+    share = measure("clean_share").of(run)
     clean = "" if share is None else f", {share:.1%} of the training samples clean"
-    accuracy = f"accuracy {result.curve[-1]:.4f}" if result.curve else "not evaluated yet"
+    accuracy = f"accuracy {run.accuracy:.4f}" if run.final else "not evaluated yet"
+    cpu, samples, sent = (measure(name) for name in ("cpu_seconds", "samples", "bytes"))
     return (
-        f"{result.config['method']}: {accuracy} after {len(result.rounds)} rounds{clean}; "
-        f"{cost['cpu']:.3g} CPU-seconds, {cost['samples'].get('backward', 0):,} samples trained "
-        f"on, {human(traffic)} sent"
+        f"{run.method}: {accuracy} after {len(run.rounds)} rounds{clean}; "
+        f"{cpu.text(cpu.of(run))} CPU-seconds, {samples.text(samples.of(run))} samples trained "
+        f"on, {sent.text(sent.of(run))} sent"
     )
 
 
-def hint(result: Result) -> str | None:
+def hint(run: Run) -> str | None:
     """A word where the training has hardly begun: the loss is still near that of guessing,
     log C.
     """
-    last = result.rounds[-1]
-    if (
-        last["train_loss"] is None
-        or last["per_class"] is None
-        or last["train_loss"] < 0.8 * math.log(len(last["per_class"]))
-    ):
+    last = run.rounds[-1]
+    if last.train_loss is None or last.per_class is None:
+        return None
+    if last.train_loss < 0.8 * math.log(len(last.per_class)):
         return None
     return (
         "the training loss is still near that of guessing: more rounds, a higher train.lr or more "
@@ -58,78 +56,135 @@ def hint(result: Result) -> str | None:
     )
 
 
-def show(result: Result) -> None:
-    """The result, the cost split, and accuracy over rounds."""
-    console = Console(highlight=False)
-    records = result.rounds
-    console.print(str(result.folder), soft_wrap=True)
-    if not result.finished:
-        writer = owner(result.folder)
-        what = (
-            f"running now (process {writer})"
-            if writer
-            else f"not finished; to continue: {result.how_to_continue}"
-        )
-        console.print(f"{len(records)} of {result.config['rounds']} rounds, {what}", soft_wrap=True)
-    if not records:
+def show(run: Run, console: Console | None = None) -> None:
+    """The result, accuracy over rounds, and the cost."""
+    console = console or Console(highlight=False)
+    console.print(str(run.folder), soft_wrap=True, markup=False)
+    if not run.finished:
+        what = f"not finished; to continue: {run.how_to_continue}"
+        if run.writer:
+            what = f"running now (process {run.writer})"
+        done = f"{len(run.rounds)} of {run.config['rounds']} rounds, {what}"
+        console.print(done, soft_wrap=True, markup=False)
+    if not run.rounds:
         return
-    console.print(one_line(result), soft_wrap=True)
+    console.print(one_line(run), soft_wrap=True)
     console.print()
-    for line in chart(result.curve):
+    for line in chart(run.curve):
         console.print(line)
-    console.print(f"{'':>7}accuracy on the test set, round 0 to {len(records) - 1}\n")
-    console.print(_rounds_table(result))
-    console.print(_cost_table(result))
+    console.print(f"{'':>7}accuracy on the test set, round 0 to {len(run.rounds) - 1}\n")
+    console.print(_rounds_table(run))
+    table = _amounts([run])
+    for way, names in run.cost["bytes"].items():
+        for name, count in names.items():
+            table.add_row(escape(f"  sent {way}: {name}"), human(count))
+    console.print(table)
     left_out = [
-        (record["round"], client, reason)
-        for record in records
-        for client, reason in record["left_out"].items()
+        f"round {record.round}: client {client} was left out: {reason}"
+        for record in run.rounds
+        for client, reason in record.left_out.items()
     ]
-    for number, client, reason in left_out[:_MOST_LINES]:
-        console.print(
-            f"round {number}: client {client} was left out: {reason}", soft_wrap=True, markup=False
-        )
+    for line in left_out[:_MOST_LINES]:
+        console.print(line, soft_wrap=True, markup=False)
     if len(left_out) > _MOST_LINES:
         console.print(f"and {len(left_out) - _MOST_LINES} more; all are in rounds.jsonl")
 
 
-def _rounds_table(result: Result) -> Table:
-    table = Table(title="rounds", title_justify="left")
-    for name in ("round", "accuracy", "loss", "train loss", "coreset", "clean share", "seconds"):
-        table.add_column(name, justify="right")
-    records = result.rounds
-    step = max(1, len(records) // 10)
-    shown = [record for record in records if record["round"] % step == 0 or record is records[-1]]
-    for record in shown:
-        coreset = record["coreset"]
-        cells = (record["accuracy"], record["loss"], record["train_loss"])
-        table.add_row(
-            str(record["round"]),
-            *("-" if cell is None else f"{cell:.4f}" for cell in cells),
-            str(coreset["size"]) if record["cohort"] else "-",
-            "-" if coreset["clean_share"] is None else f"{coreset['clean_share']:.1%}",
-            f"{record['time']['round']['wall']:.3g}",
-        )
+def compare(
+    first: str | os.PathLike[str], second: str | os.PathLike[str], console: Console | None = None
+) -> None:
+    """Two runs side by side. Both must be run folders that can be read."""
+    console = console or Console(highlight=False)
+    runs = [read(folder) for folder in (first, second)]
+    for letter, run in zip("AB", runs, strict=True):
+        console.print(escape(f"{letter}: {run.name} ({run.state})"), soft_wrap=True)
+    console.print(_differences(*runs))
+    console.print(_amounts(runs))
+    for line in _charts(runs, console.width):
+        console.print(line, markup=False, soft_wrap=True)
+
+
+def print_table(study: Study, title: str, console: Console) -> None:
+    """The table of the report; what all rows say of their seeds stands in the title."""
+    heads, lines = tables.cells(study)
+    states = {line[-1] for line in lines}
+    if len(states) == 1:
+        title = f"{title}, {states.pop()}"
+        heads, lines = heads[:-1], [line[:-1] for line in lines]
+    table = Table(title=title, title_justify="left")
+    for place, head in enumerate(heads):
+        folded = "\n".join(textwrap.wrap(head, _HEAD))
+        table.add_column(folded, justify="right" if place else "left", no_wrap=True)
+    for line in lines:
+        table.add_row(*map(escape, line))
+    console.print(table)
+
+
+def _rounds_table(run: Run) -> Table:
+    """Some ten of the rounds."""
+    columns = seen_in("rounds")
+    table = Table("round", title="rounds", title_justify="left")
+    for one in columns:
+        table.add_column(one.head, justify="right")
+    step = max(1, len(run.rounds) // 10)
+    for record in run.rounds:
+        if record.round % step == 0 or record is run.rounds[-1]:
+            values = [one.of_round(record) if one.of_round else None for one in columns]
+            texts = [one.text(value) for one, value in zip(columns, values, strict=True)]
+            table.add_row(str(record.round), *texts)
     return table
 
 
-def _cost_table(result: Result) -> Table:
-    cost = result.cost
-    table = Table(title="cost", title_justify="left")
-    table.add_column("what")
-    table.add_column("total", justify="right")
-    for kind, seconds in cost["cpu_seconds"].items():
-        table.add_row(f"{kind}, CPU-seconds", f"{seconds:.3g}")
-    table.add_row("all rounds, wall-clock seconds", f"{cost['wall']:.3g}")
-    for direction, names in cost["bytes"].items():
-        for name, count in names.items():
-            table.add_row(f"sent {direction}: {name}", human(count))
-    table.add_row(
-        "samples forward / backward",
-        f"{cost['samples'].get('forward', 0):,} / {cost['samples'].get('backward', 0):,}",
-    )
-    table.add_row("local steps", f"{cost['steps']:,}")
+def _differences(first: Run, second: Run) -> Table | str:
+    both = {**first.settings, **second.settings}
+    names = [name for name in both if first.settings.get(name) != second.settings.get(name)]
+    if not names:
+        return "the settings are the same"
+    table = Table("setting", "A", "B", title="settings that differ", title_justify="left")
+    for name in names:
+        values = [shown(run.settings.get(name)) for run in (first, second)]
+        table.add_row(*map(escape, (name, *values)))
     return table
+
+
+def _amounts(runs: Sequence[Run]) -> Table:
+    """What came out and what it cost, of one run or of two."""
+    table = Table("", title="result and cost", title_justify="left")
+    for head in ("A", "B", "B / A") if len(runs) == 2 else ("total",):
+        table.add_column(head, justify="right")
+    for one in seen_in("run"):
+        values = [one.of(run) for run in runs]
+        if any(value is not None for value in values):
+            ratio = [_ratio(*values)] if len(values) == 2 else []
+            table.add_row(one.head, *map(one.text, values), *ratio)
+    return table
+
+
+def _ratio(first: float | None, second: float | None) -> str:
+    return f"{second / first:.2f}" if first and second is not None else "-"
+
+
+def _charts(runs: Sequence[Run], width: int) -> list[str]:
+    """Both curves on one scale, beside each other where the terminal is wide enough."""
+    curves = [run.curve for run in runs]
+    values = [value for curve in curves for value in curve]
+    if not values:
+        return ["no round was evaluated yet"]
+    beside = width >= _NARROW
+    room = min(_WIDTH, (width - len(_GAP)) // 2 - _SCALE if beside else width - _SCALE)
+    # A run with fewer rounds is as much shorter as it has fewer.
+    longest = max(map(len, curves))
+    blocks = []
+    for letter, run, curve in zip("AB", runs, curves, strict=True):
+        wide = max(1, round(min(room, longest) * len(curve) / longest))
+        drawn = chart(curve, wide, scale=(min(values), max(values))) or ["not evaluated"]
+        blocks.append([f"{letter}: accuracy, {len(run.rounds)} rounds", *drawn])
+    if not beside:
+        return [*blocks[0], "", *blocks[1]]
+    wide = room + _SCALE
+    return [
+        f"{left:<{wide}.{wide}}{_GAP}{right}" for left, right in zip_longest(*blocks, fillvalue="")
+    ]
 
 
 def chart(

@@ -1,6 +1,6 @@
 """Rounds to TensorBoard or MLflow: afterwards from run folders, or while a run goes on.
 
-    gcfl.report.track.tensorboard("runs/digits-...", "logs")
+    gcfl.report.track.TensorBoard("logs").send("runs/digits-...")
 
     with gcfl.report.track.MLflow("sqlite:///mlflow.db") as sink:
         gcfl.run(..., on_start=sink.start, on_round=sink)
@@ -16,68 +16,58 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Self
 
 from gcfl.base.errors import ConfigError, RunError, one_line
 from gcfl.base.record import RoundRecord
-from gcfl.experiment import Experiment, flat
-from gcfl.report.collect import KINDS, read
-from gcfl.report.study import shown
+from gcfl.base.settings import flat
+from gcfl.experiment import Experiment
+from gcfl.results.collect import read
 from gcfl.results.folder import RunFolder
+from gcfl.results.groups import shown
+from gcfl.results.measures import scalars
 
 log = logging.getLogger("gcfl")
 _LONGEST = 500  # letters of a parameter that every MLflow takes
-_SCALARS = ("accuracy", "loss", "train_loss", "validation_loss", "lr", "cohort", "steps")
 
 
-def scalars(record: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers of a round, by name; what it does not have is left out."""
-    found: dict[str, Any] = {name: record[name] for name in _SCALARS}
-    found |= {f"coreset/{name}": value for name, value in record["coreset"].items()}
-    found |= {f"samples/{name}": value for name, value in record["samples"].items()}
-    found |= {f"cpu_seconds/{kind}": record["time"][kind]["cpu"] for kind in KINDS}
-    found |= {
-        f"bytes/{direction}": sum(names.values()) for direction, names in record["bytes"].items()
-    }
-    found["left_out"] = len(record["left_out"])
-    return {name: float(value) for name, value in found.items() if value is not None}
+class Sink:
+    """Pass `start` as on_start and the sink itself as on_round, and leave the `with` to close it;
+    or `send` a run folder afterwards. `begin`, `add` each round, `end`: what a tracker must have.
+    """
 
-
-class Target(Protocol):
-    """Where numbers go: a name and settings first, then each round, then the end."""
-
-    def begin(self, name: str, settings: Mapping[str, Any]) -> None: ...
-    def add(self, round: int, values: Mapping[str, float]) -> None: ...
-    def end(self, finished: bool) -> None: ...
-
-
-class _Sink:
-    """Pass `start` as on_start and the sink itself as on_round; leave the `with` to close it."""
-
-    def __init__(self, target: Target, name: str) -> None:
-        self._target = target
+    def __init__(self, name: str) -> None:
         self._name = name
         self._begun = False
         self._broken = False
 
-    def __enter__(self) -> _Sink:
+    def begin(self, name: str, settings: Mapping[str, Any]) -> None:
+        raise NotImplementedError
+
+    def add(self, round: int, values: Mapping[str, float]) -> None:
+        raise NotImplementedError
+
+    def end(self, finished: bool) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._do(lambda: self._target.end(kind is None))
+        self._try(lambda: self.end(kind is None))
 
     def start(self, experiment: Experiment, folder: RunFolder, done: int) -> None:
         """Without it, the run is called what the sink was told, and its settings are not known."""
         self._begun = True
-        self._do(lambda: self._target.begin(folder.path.name, flat(experiment.resolved())))
+        self._try(lambda: self.begin(folder.path.name, flat(experiment.resolved())))
 
     def __call__(self, record: RoundRecord) -> None:
         if not self._begun:
             self._begun = True
-            self._do(lambda: self._target.begin(self._name, {}))
-        self._do(lambda: self._target.add(record.round, scalars(record.to_json())))
+            self._try(lambda: self.begin(self._name, {}))
+        self._try(lambda: self.add(record.round, scalars(record)))
 
-    def _do(self, what: Callable[[], None]) -> None:
+    def _try(self, what: Callable[[], None]) -> None:
         """Whatever a tracker's library raises must not stop a run."""
         if self._broken:
             return
@@ -90,51 +80,31 @@ class _Sink:
                 one_line(error),
             )
 
+    def send(self, folder: str | os.PathLike[str]) -> None:
+        """All rounds of a run folder."""
+        run = read(folder)
+        try:
+            self.begin(run.name, run.settings)
+            for record in run.rounds:
+                self.add(record.round, scalars(record))
+            self.end(run.finished)
+        except Exception as error:  # whatever the tracker's library raises
+            raise RunError(f"{folder} cannot be sent: {one_line(error)}") from error
 
-class TensorBoard(_Sink):
-    """A sink that writes event files to a folder of the run's name below `logdir`."""
+
+class TensorBoard(Sink):
+    """Event files in a folder of the run's name below `logdir`. What was written of the same run
+    before is hidden by what is written now.
+    """
 
     def __init__(self, logdir: str | os.PathLike[str], name: str = "run") -> None:
-        super().__init__(_TensorBoard(Path(logdir)), name)
-
-
-class MLflow(_Sink):
-    """A sink that makes, or goes on with, a run of that name in the experiment 'gcfl' of a tracking
-    server or database.
-    """
-
-    def __init__(self, uri: str, name: str = "run") -> None:
-        super().__init__(_MLflow(uri), name)
-
-
-def tensorboard(folder: str | os.PathLike[str], logdir: str | os.PathLike[str]) -> None:
-    """All rounds of a run folder. What was written of the same run before is hidden by what is
-    written now.
-    """
-    _export(Path(folder), _TensorBoard(Path(logdir)))
-
-
-def mlflow(folder: str | os.PathLike[str], uri: str) -> None:
-    """All rounds of a run folder that the tracking server at `uri` does not have yet."""
-    _export(Path(folder), _MLflow(uri))
-
-
-def _export(folder: Path, target: Target) -> None:
-    run = read(folder)
-    try:
-        target.begin(folder.resolve().name, run.settings)
-        for record in run.records:
-            target.add(record["round"], scalars(record))
-        target.end(run.finished)
-    except Exception as error:  # whatever the tracker's library raises
-        raise RunError(f"{folder} cannot be sent: {one_line(error)}") from error
-
-
-class _TensorBoard:
-    def __init__(self, logdir: Path) -> None:
-        self._make = _tensorboard_writer()
-        self._logdir = logdir
-        self._name, self._settings = "run", ""
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            raise ConfigError("tensorboard is not installed: pip install 'gcfl[track]'") from None
+        super().__init__(name)
+        self._make: Callable[..., Any] = SummaryWriter
+        self._logdir, self._settings = Path(logdir), ""
         self._writer: Any = None
 
     def begin(self, name: str, settings: Mapping[str, Any]) -> None:
@@ -155,25 +125,19 @@ class _TensorBoard:
             self._writer.close()
 
 
-def _tensorboard_writer() -> Callable[..., Any]:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise ConfigError("tensorboard is not installed: pip install 'gcfl[track]'") from None
-    return SummaryWriter
-
-
-class _MLflow:
-    """Through MLflow's client, which, unlike its functions, keeps no run open for the whole
-    process.
+class MLflow(Sink):
+    """A run of that name in the experiment 'gcfl' of a tracking server or database, which gets the
+    rounds that it lacks. Through MLflow's client, which, unlike its functions, keeps no run open
+    for the whole process.
     """
 
-    def __init__(self, uri: str) -> None:
+    def __init__(self, uri: str, name: str = "run") -> None:
         try:
             from mlflow.entities import Metric, Param
             from mlflow.tracking import MlflowClient
         except ImportError:
             raise ConfigError("mlflow is not installed: pip install 'gcfl[track]'") from None
+        super().__init__(name)
         self._client: Any = MlflowClient(tracking_uri=uri)
         self._metric, self._param = Metric, Param
         self._run = ""

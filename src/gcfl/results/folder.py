@@ -8,12 +8,14 @@ coresets/          round-000010.safetensors: who chose which samples in that rou
 checkpoint/        what the next round needs
 model.safetensors  the final model, with its classes and normalisation
 summary.json       the result; written last, so its presence means: finished
+energy.json        what was measured of its energy, if anything was
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,7 @@ class RunFolder:
         self.checkpoint = path / "checkpoint"
         self.model = path / "model.safetensors"
         self.summary = path / "summary.json"
+        self.energy = path / "energy.json"
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
@@ -79,36 +82,46 @@ class RunFolder:
     def add_round(self, record: RoundRecord) -> None:
         append_line(self.rounds, record.to_json())
 
-    def read_clients(self) -> list[dict[str, Any]]:
-        """Name and samples of each client."""
-        held = read_json(self.clients)
-        names = held.get("names") or [str(client) for client in range(len(held["sizes"]))]
-        return [
-            {"name": name, "samples": size} for name, size in zip(names, held["sizes"], strict=True)
-        ]
+    def read_table(self, path: Path) -> dict[str, Any]:
+        """What is in one of the JSON files, which older runs may lack."""
+        found = read_json(path) if path.exists() else {}
+        if not isinstance(found, dict):
+            raise RunError(f"{path} is not a table")
+        return found
 
-    def records(self) -> list[dict[str, Any]]:
-        """The rounds so far, each with every entry of `RoundRecord`."""
-        lines = read_lines(self.rounds)
-        for number, line in enumerate(lines):
-            if (
-                not isinstance(line, dict)
-                or not RoundRecord.__dataclass_fields__.keys() <= line.keys()
-            ):
-                raise RunError(f"line {number + 1} of {self.rounds} is not the record of a round")
-        return lines
+    def read_clients(self) -> list[dict[str, Any]]:
+        """Name and samples of each client; empty where that is not known."""
+        found = self.read_table(self.clients)
+        sizes = found.get("sizes") or []
+        names = found.get("names") or [str(client) for client in range(len(sizes))]
+        return [{"name": name, "samples": size} for name, size in zip(names, sizes, strict=True)]
+
+    def records(self) -> list[RoundRecord]:
+        """The rounds so far, written by this version or an older one."""
+        found = []
+        for place, line in enumerate(read_lines(self.rounds)):
+            try:
+                found.append(RoundRecord.from_json(line))
+            except ValueError as error:
+                raise RunError(
+                    f"line {place + 1} of {self.rounds} is not the record of a round: {error}"
+                ) from None
+            if found[-1].round != place:
+                raise RunError(
+                    f"line {place + 1} of {self.rounds} is round {found[-1].round}, not {place}"
+                )
+        return found
 
     def forget_from(self, round: int) -> None:
-        """Drop records and coresets of rounds that will be played again, and a torn last line."""
-        kept = [record for record in self.records() if record["round"] < round]
-        if len(kept) != round:
-            raise RunError(
-                f"{self.rounds} has {len(kept)} of the {round} rounds before the checkpoint"
-            )
+        """Drop records and coresets of rounds that will be played again, and a torn last line. The
+        other lines stay in the form in which they were written.
+        """
+        there = len(self.records())
+        if there < round:
+            raise RunError(f"{self.rounds} has {there} of the {round} rounds before the checkpoint")
         if self.rounds.exists():
-            write_atomic(
-                self.rounds, "".join(json.dumps(record) + "\n" for record in kept).encode()
-            )
+            lines = [json.dumps(line) + "\n" for line in read_lines(self.rounds)[:round]]
+            write_atomic(self.rounds, "".join(lines).encode())
         for path in self.coresets.glob("round-*.safetensors"):
             if _round_of(path) >= round:
                 path.unlink()
@@ -132,16 +145,11 @@ class RunFolder:
         found: dict[int, dict[int, Coreset]] = {}
         for path in sorted(self.coresets.glob("round-*.safetensors")):
             tree = decode(path.read_bytes(), str(path))[0]["coresets"]
-            offsets, ids, weights = (
-                tree["offsets"].tolist(),
-                tree["ids"].numpy(),
-                tree["weights"].numpy(),
-            )
+            ids, weights = tree["ids"].numpy(), tree["weights"].numpy()
+            bounds = pairwise(tree["offsets"].tolist())
             found[_round_of(path)] = {
                 client: Coreset(ids[low:high], weights[low:high])
-                for client, low, high in zip(
-                    tree["clients"].tolist(), offsets, offsets[1:], strict=False
-                )
+                for client, (low, high) in zip(tree["clients"].tolist(), bounds, strict=True)
             }
         return found
 

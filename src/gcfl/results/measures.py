@@ -1,33 +1,264 @@
-"""The result of a run, from its records alone."""
+"""Every number that is told of a round or a run: its name, its unit, how to compute and print it.
+
+A measure of rounds has `of_round`; a run's value follows from its rounds by `over`, or is `of_run`.
+Trackers get every measure of rounds, and `places` says where else it is seen:
+
+    table    a column of the tables of report, sweep and demo, and of their csv and json
+    file     in csv and json alone
+    run      a row of what show and compare tell of a run
+    rounds   a column of the table of rounds in show
+    curve    a plot over the rounds in the report
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter, itemgetter
+from statistics import mean, stdev
+from typing import TYPE_CHECKING, Any
+
+from gcfl.base.record import RoundRecord
+
+if TYPE_CHECKING:
+    from gcfl.results.run import Run
+
+KINDS = ("select", "train", "aggregate", "evaluate")
+METHOD_KINDS = KINDS[:3]  # evaluation is not the method's
+Text = Callable[[float], str]
 
 
-def total_cost(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def human(count: float) -> str:
+    """1536000 -> '1.54 MB'."""
+    for prefix in ("", "k", "M", "G"):
+        if abs(count) < 1000:
+            return f"{count:.3g} {prefix}B"
+        count /= 1000
+    return f"{count:.3g} TB"
+
+
+@dataclass(frozen=True)
+class Spread:
+    """mean ± sd (sample standard deviation; None of a single value) of n values."""
+
+    mean: float
+    sd: float | None
+    n: int
+
+
+def spread(values: Iterable[float | None]) -> Spread | None:
+    known = [float(value) for value in values if value is not None]
+    if not known:
+        return None
+    return Spread(mean(known), stdev(known) if len(known) > 1 else None, len(known))
+
+
+@dataclass(frozen=True)
+class Style:
+    """How numbers of a kind are written, after multiplying them by `scale`: that of one run, the
+    mean of several, their standard deviation (None: the mean is enough). top: the largest value.
+    """
+
+    one: Text
+    mean: Text
+    sd: Text | None = None
+    unit: str = ""
+    scale: float = 1.0
+    top: float | None = None
+
+
+SHARE = Style("{:.2f}".format, "{:.1f}".format, "{:.1f}".format, "%", 100.0, 1.0)
+NUMBER = Style("{:.3g}".format, "{:.3g}".format, "{:.2g}".format)
+LOSS = Style("{:.4f}".format, "{:.4f}".format, "{:.2g}".format)
+WATT_HOURS = Style("{:.3g}".format, "{:.3g}".format, "{:.2g}".format, "Wh (estimate)", 1000.0)
+COUNT = Style("{:,.0f}".format, "{:,.0f}".format)
+BYTES = Style(human, human)
+
+
+@dataclass(frozen=True)
+class Measure:
+    """name: in files. title: for people. tag: in trackers, where that is not the name.
+    note: what to know when reading it.
+    """
+
+    name: str
+    title: str
+    of_round: Callable[[RoundRecord], float | None] | None = None
+    style: Style = NUMBER
+    over: Callable[[Sequence[Any]], float | None] | None = None
+    of_run: Callable[[Run], float | None] | None = None
+    places: str = ""
+    tag: str = ""
+    note: str = ""
+
+    @property
+    def head(self) -> str:
+        """With the unit, for a column or an axis."""
+        return f"{self.title}, {self.style.unit}" if self.style.unit else self.title
+
+    def of(self, run: Run) -> float | None:
+        """The value of a run; None where it has none."""
+        if self.of_run is not None:
+            return self.of_run(run) if run.rounds else None
+        values = [self.of_round(record) for record in run.rounds] if self.of_round else []
+        known = [value for value in values if value is not None]
+        return self.over(known) if self.over and known else None
+
+    def text(self, value: float | None) -> str:
+        return "-" if value is None else self.style.one(self.style.scale * value)
+
+    def text_of(self, value: Spread | None) -> str:
+        """'70.9 ± 4.1'."""
+        if value is None:
+            return "-"
+        style = self.style
+        shown = style.mean(style.scale * value.mean)
+        if value.sd is None or style.sd is None:
+            return shown
+        return f"{shown} ± {style.sd(style.scale * value.sd)}"
+
+
+# r: the record of a round. A new field of it is seen everywhere once it has a line here.
+MEASURES = [
+    Measure(
+        "accuracy",
+        "accuracy",
+        lambda r: r.accuracy,
+        SHARE,
+        of_run=lambda run: run.final.accuracy if run.final else None,
+        places="table run rounds",
+    ),
+    Measure(
+        "best_accuracy",
+        "best accuracy",
+        style=SHARE,
+        of_run=lambda run: max(run.curve, default=None),
+        places="file run",
+    ),
+    Measure("loss", "loss", lambda r: r.loss, LOSS, places="rounds"),
+    Measure("train_loss", "train loss", lambda r: r.train_loss, LOSS, places="rounds"),
+    Measure("validation_loss", "validation loss", lambda r: r.validation_loss, LOSS),
+    Measure("lr", "learning rate", lambda r: r.lr),
+    Measure("cohort", "cohort", lambda r: r.cohort, COUNT),
+    Measure("coreset/size", "coreset", lambda r: r.coreset.size, COUNT, places="rounds"),
+    Measure("coreset/selected", "chose anew", lambda r: r.coreset.selected, COUNT),
+    Measure(
+        "clean_share",
+        "clean share",
+        lambda r: r.coreset.clean_share,
+        SHARE,
+        over=itemgetter(-1),
+        places="table run rounds curve",
+        tag="coreset/clean_share",
+        note="Share of clean samples among those trained on: in the coresets, or, for methods "
+        "without one, in all data.",
+    ),
+    Measure(
+        "cpu_seconds",
+        "CPU-seconds",
+        lambda r: r.time.cpu,
+        of_run=lambda run: run.cost["cpu"],
+        places="table run",
+        note="CPU-seconds are those of selecting, training and aggregating; evaluation is not the "
+        "method's.",
+    ),
+    *(
+        Measure(
+            f"cpu_seconds/{kind}",
+            f"  {kind}",
+            attrgetter(f"time.{kind}.cpu"),
+            over=sum,
+            places="run",
+        )
+        for kind in KINDS
+    ),
+    Measure(
+        "cpu_per_round", "CPU-s per round", of_run=lambda run: run.cost["cpu"] / len(run.rounds)
+    ),
+    Measure(
+        "wall_seconds",
+        "wall-clock seconds",
+        lambda r: r.time.round.wall,
+        over=sum,
+        places="file run rounds",
+    ),
+    Measure(
+        "samples",
+        "samples trained on",
+        lambda r: r.samples.backward,
+        COUNT,
+        over=sum,
+        places="table run",
+        tag="samples/backward",
+        note="Samples trained on count every pass.",
+    ),
+    Measure(
+        "samples/forward",
+        "samples seen",
+        lambda r: r.samples.forward,
+        COUNT,
+        over=sum,
+        places="run",
+    ),
+    Measure("steps", "local steps", lambda r: r.steps, COUNT, over=sum, places="run"),
+    Measure("bytes", "sent", lambda r: r.bytes.total, BYTES, over=sum, places="table"),
+    Measure(
+        "bytes/down",
+        "sent down",
+        lambda r: sum(r.bytes.down.values()),
+        BYTES,
+        over=sum,
+        places="run",
+    ),
+    Measure(
+        "bytes/up", "sent up", lambda r: sum(r.bytes.up.values()), BYTES, over=sum, places="run"
+    ),
+    Measure("left_out", "updates left out", lambda r: len(r.left_out), COUNT, over=sum),
+    Measure(
+        "energy_kwh_estimate",
+        "energy",
+        style=WATT_HOURS,
+        of_run=lambda run: run.energy_kwh,
+        places="table",
+    ),
+]
+
+
+def measure(name: str) -> Measure:
+    return next(one for one in MEASURES if one.name == name)
+
+
+def seen_in(*places: str) -> list[Measure]:
+    """The measures that are seen in any of these places."""
+    return [one for one in MEASURES if set(places) & set(one.places.split())]
+
+
+def scalars(record: RoundRecord) -> dict[str, float]:
+    """The numbers of a round, by their names in trackers; what it does not have is left out."""
+    found = {one.tag or one.name: one.of_round(record) for one in MEASURES if one.of_round}
+    return {name: float(value) for name, value in found.items() if value is not None}
+
+
+def total_cost(records: Sequence[RoundRecord]) -> dict[str, Any]:
     """Samples, steps, bytes and seconds over all rounds. `cpu` is select + train + aggregate:
     evaluation is not the method's.
     """
-    samples: Counter[str] = Counter()
     traffic: dict[str, Counter[str]] = {"down": Counter(), "up": Counter()}
-    cpu: Counter[str] = Counter()
     for record in records:
-        samples.update(record["samples"])
-        for direction, per_name in record["bytes"].items():
-            traffic[direction].update(per_name)
-        cpu.update(
-            {kind: clocks["cpu"] for kind, clocks in record["time"].items() if "cpu" in clocks}
-        )
+        traffic["down"].update(record.bytes.down)
+        traffic["up"].update(record.bytes.up)
+    cpu = {kind: sum(getattr(record.time, kind).cpu for record in records) for kind in KINDS}
     return {
-        "samples": dict(samples),
-        "steps": sum(record["steps"] for record in records),
-        "bytes": {direction: dict(per_name) for direction, per_name in traffic.items()},
-        "cpu_seconds": dict(cpu),
-        "cpu": sum(cpu[kind] for kind in ("select", "train", "aggregate")),
-        "wall": sum(record["time"]["round"]["wall"] for record in records),
+        "samples": {
+            "forward": sum(record.samples.forward for record in records),
+            "backward": sum(record.samples.backward for record in records),
+        },
+        "steps": sum(record.steps for record in records),
+        "bytes": {direction: dict(names) for direction, names in traffic.items()},
+        "cpu_seconds": cpu,
+        "cpu": sum(cpu[kind] for kind in METHOD_KINDS),
+        "wall": sum(record.time.round.wall for record in records),
     }
 
 
@@ -39,30 +270,32 @@ def keeps(settings: Mapping[str, Any]) -> str:
     return "last" if clean.get("fine_tune") == "end" else str(clean.get("keep", "last"))
 
 
-def kept(records: Sequence[Mapping[str, Any]], keep: str = "last") -> Mapping[str, Any]:
+def kept(records: Sequence[RoundRecord], keep: str = "last") -> RoundRecord | None:
     """The record of the model that the run leaves: the last one evaluated, or that with the lowest
-    loss on what was held out.
+    loss on what was held out; None where no round was evaluated.
     """
-    scored = [record for record in records if record["accuracy"] is not None]
-    if keep == "best":
-        scored = [record for record in scored if record["validation_loss"] is not None] or scored
-        return min(scored, key=lambda record: record["validation_loss"] or 0.0)
-    return scored[-1]
+    scored = [record for record in records if record.accuracy is not None]
+    judged = [(record.validation_loss, record) for record in scored]
+    losses = [(loss, record) for loss, record in judged if loss is not None]
+    if keep == "best" and losses:
+        return min(losses, key=lambda pair: pair[0])[1]
+    return scored[-1] if scored else None
 
 
-def summarise(records: Sequence[Mapping[str, Any]], keep: str = "last") -> dict[str, Any]:
+def summarise(records: Sequence[RoundRecord], keep: str = "last") -> dict[str, Any]:
     """Final and best accuracy, the last clean share, what was left out, and the cost."""
-    scored = [record for record in records if record["accuracy"] is not None]
     final = kept(records, keep)
-    best = max(scored, key=lambda record: record["accuracy"])
+    if final is None:
+        return {"rounds": len(records), "cost": total_cost(records)}
+    best = max(records, key=lambda record: -1.0 if record.accuracy is None else record.accuracy)
     return {
         "rounds": len(records),
-        "kept_round": final["round"],
-        "accuracy": final["accuracy"],
-        "loss": final["loss"],
-        "best_accuracy": best["accuracy"],
-        "best_round": best["round"],
-        "clean_share": records[-1]["coreset"]["clean_share"],
-        "left_out": sum(len(record["left_out"]) for record in records),
+        "kept_round": final.round,
+        "accuracy": final.accuracy,
+        "loss": final.loss,
+        "best_accuracy": best.accuracy,
+        "best_round": best.round,
+        "clean_share": records[-1].coreset.clean_share,
+        "left_out": sum(len(record.left_out) for record in records),
         "cost": total_cost(records),
     }

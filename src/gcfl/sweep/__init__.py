@@ -2,6 +2,6 @@
 
 from gcfl.sweep.plan import Cell, Plan, read_plan
 from gcfl.sweep.runner import run_cells
-from gcfl.sweep.table import Row, rows_of, write_summary
+from gcfl.sweep.summary import grouped, write_summary
 
-__all__ = ["Cell", "Plan", "Row", "read_plan", "rows_of", "run_cells", "write_summary"]
+__all__ = ["Cell", "Plan", "grouped", "read_plan", "run_cells", "write_summary"]

@@ -4,6 +4,7 @@
 [sweep]                 "data.noise" = [0.0, 0.2, 0.4]: every combination of these lists is a run
 zip = [{...}]           lists in one table go hand in hand
 cases = [{...}]         tables of settings, each with a label: one line of the figure
+scenes = [{...}]        tables of settings, each with a scene: one problem, for panels = "scene"
 [figure]                what to draw
 [scale.small]           other values of the above for a smaller or larger set-up
 [paper]                 what the paper reports
@@ -21,10 +22,14 @@ from typing import Any
 
 from gcfl import experiment as config
 from gcfl.base.errors import ConfigError, did_you_mean
+from gcfl.base.settings import flat, nested, read_toml
+from gcfl.report.charts import asked
+from gcfl.results.groups import settings_text
 
 SCALES = ("smoke", "small", "paper")
 _SECTIONS = ("title", "what", "experiment", "sweep", "figure", "scale", "paper")
-_SPECIAL = ("zip", "cases", "seed")
+_NAMED = {"scenes": "scene", "cases": "label"}  # lists of tables, and what names a table
+_SPECIAL = ("zip", "seed", *_NAMED)
 Settings = dict[str, Any]
 
 
@@ -37,18 +42,11 @@ class Cell:
     seed: int
 
     def experiment(self) -> config.Experiment:
-        nested: dict[str, Any] = {}
-        for name, value in {**self.settings, "seed": self.seed}.items():
-            config.assign(nested, name, value)
-        return config.build(nested)[0]
+        return config.build(nested({**self.settings, "seed": self.seed}))[0]
 
     @property
     def label(self) -> str:
-        shown = ", ".join(
-            str(value) if name in ("label", "method") else f"{name} {value}"
-            for name, value in self.differs
-        )
-        return f"{shown or 'the run'}, seed {self.seed}"
+        return f"{settings_text(dict(self.differs)) or 'the run'}, seed {self.seed}"
 
 
 @dataclass(frozen=True)
@@ -60,29 +58,39 @@ class Plan:
     cells: list[Cell]
     figure: Mapping[str, Any] = field(default_factory=dict)
     paper: Mapping[str, Any] = field(default_factory=dict)
+    scale: str | None = None
 
 
-def recipe_names() -> list[str]:
-    """The recipes in the package, in the order of their files' names."""
-    files = [entry.name for entry in resources.files("gcfl.sweep.recipes").iterdir()]
-    return sorted(name.removesuffix(".toml") for name in files if name.endswith(".toml"))
+def recipe_names(of_paper: bool = True) -> list[str]:
+    """The recipes in the package, in the order of their files' names: the paper's experiments, or
+    all there are.
+    """
+    files = [entry.name for entry in (resources.files("gcfl.sweep") / "recipes").iterdir()]
+    names = sorted(name.removesuffix(".toml") for name in files if name.endswith(".toml"))
+    return [name for name in names if not of_paper or "paper" in read_recipe(name)]
 
 
 def read_recipe(name: str) -> dict[str, Any]:
     """A recipe of the package, as it stands there."""
-    return tomllib.loads(
-        (resources.files("gcfl.sweep.recipes") / f"{name}.toml").read_text(encoding="utf-8")
-    )
+    file = resources.files("gcfl.sweep") / "recipes" / f"{name}.toml"
+    return tomllib.loads(file.read_text(encoding="utf-8"))
 
 
-def read_plan(source: str, scale: str | None = None, seeds: int | None = None) -> Plan:
-    """The sweep of a file, or of a recipe by its name."""
+def read_plan(
+    source: str,
+    scale: str | None = None,
+    seeds: int | None = None,
+    changes: Mapping[str, Any] | None = None,
+) -> Plan:
+    """The sweep of a file, or of a recipe by its name. changes: settings for all runs, by dotted
+    name, over those of the file.
+    """
     path = Path(source)
-    if source in recipe_names():  # even where a folder has its name
+    if source in recipe_names(of_paper=False):  # even where a folder has its name
         raw, name, where = read_recipe(source), source, f"the recipe {source}"
-        scale = scale or "small"
+        scale = scale or ("small" if "scale" in raw else None)
     elif path.suffix == ".toml" or path.exists():
-        raw, name, where = config.read_toml(path), path.stem, str(path)
+        raw, name, where = read_toml(path), path.stem, str(path)
     else:
         raise ConfigError(
             f"{source!r} is neither a file nor a recipe{did_you_mean(source, recipe_names())}"
@@ -94,48 +102,38 @@ def read_plan(source: str, scale: str | None = None, seeds: int | None = None) -
         )
     if scale is not None:
         raw = _scaled(raw, scale, where)
-    return Plan(
-        name,
-        raw.get("title", name),
-        expand(raw, seeds, where),
-        raw.get("figure", {}),
-        raw.get("paper", {}),
-    )
+    cells, figure = expand(raw, seeds, where, changes), raw.get("figure", {})
+    asked(figure, [dict(cell.differs) for cell in cells])
+    return Plan(name, raw.get("title", name), cells, figure, raw.get("paper", {}), scale)
 
 
 def _scaled(raw: Mapping[str, Any], scale: str, where: str) -> dict[str, Any]:
-    """The sweep with a scale's values over its own. A list or a value replaces another; null-like
+    """The sweep with a scale's values over those of the file. A list or a value replaces another;
     false drops a sweep's list.
     """
     scales = raw.get("scale", {})
     if scale not in scales and not (scale == "paper" and where.startswith("the recipe")):
         raise ConfigError(f"{where} has no scale {scale!r}; it has {', '.join(scales) or 'none'}")
-    own = scales.get(scale, {})
-    merged = dict(raw)
-    for section in ("experiment", "sweep", "figure"):
-        before, after = raw.get(section, {}), own.get(section, {})
-        if section == "experiment":
-            flat = {**config.flat(before), **config.flat(after)}
-            nested: dict[str, Any] = {}
-            for name, value in flat.items():
-                config.assign(nested, name, value)
-            merged[section] = nested
-        else:
-            merged[section] = {
-                key: value for key, value in {**before, **after}.items() if value is not False
-            }
+    over = scales.get(scale, {})
+    settings = {**flat(raw.get("experiment", {})), **flat(over.get("experiment", {}))}
+    merged = {**raw, "experiment": nested(settings)}
+    for section in ("sweep", "figure"):
+        both = {**raw.get(section, {}), **over.get(section, {})}
+        merged[section] = {key: value for key, value in both.items() if value is not False}
     return merged
 
 
-def expand(raw: Mapping[str, Any], seeds: int | None, where: str) -> list[Cell]:
+def expand(
+    raw: Mapping[str, Any], seeds: int | None, where: str, changes: Mapping[str, Any] | None = None
+) -> list[Cell]:
     """Every run of the sweep, each checked, before any starts."""
-    shared = config.flat(raw.get("experiment", {}))
+    shared = flat(raw.get("experiment", {}))
     sweep = dict(raw.get("sweep", {}))
     axes: list[list[Settings]] = []
     # of lists that go hand in hand, the first tells its runs apart, where its values differ
     follow: set[str] = set()
     for table in _tables(sweep.get("zip", []), "zip", where):
-        lists = {name: _values(name, value, where) for name, value in config.flat(table).items()}
+        lists = {name: _values(name, value, where) for name, value in flat(table).items()}
         if len({len(values) for values in lists.values()}) > 1:
             raise ConfigError(
                 f"the lists of a zip in {where} must be equally long: {', '.join(lists)}"
@@ -146,12 +144,15 @@ def expand(raw: Mapping[str, Any], seeds: int | None, where: str) -> list[Cell]:
         first = next(iter(lists.values()), [])
         if len(set(map(repr, first))) == len(first):
             follow |= set(list(lists)[1:])
-    for name, value in config.flat(
+    for name, value in flat(
         {key: value for key, value in sweep.items() if key not in _SPECIAL}
     ).items():
         axes.append([{name: one} for one in _values(name, value, where)])
-    if cases := list(_tables(sweep.get("cases", []), "cases", where)):
-        axes.append([config.flat(case) for case in cases])
+    inside: dict[str, set[str]] = {}  # by what names a table: the settings of such tables
+    for what, name in _NAMED.items():
+        if tables := [flat(table) for table in _tables(sweep.get(what, []), what, where)]:
+            axes.append(tables)
+            inside[name] = {key for table in tables for key in table}
     numbers = (
         list(range(seeds))
         if seeds is not None
@@ -160,19 +161,14 @@ def expand(raw: Mapping[str, Any], seeds: int | None, where: str) -> list[Cell]:
     shared.pop("seed", None)
     cells = []
     for combination in itertools.product(*axes):
-        own: Settings = {}
+        chosen: Settings = {}
         for part in combination:
-            own |= part
-        label = own.pop("label", None)
-        shown = {name: value for name, value in own.items() if name not in follow}
-        differs = {
-            name: value
-            for name, value in shown.items()
-            if label is None or not any(name in case for case in cases)
-        }
-        if label is not None:
-            differs = {"label": label, **differs}
-        cells += [Cell({**shared, **own}, tuple(differs.items()), seed) for seed in numbers]
+            chosen |= part
+        named = {name: chosen.pop(name) for name in inside if name in chosen}
+        hidden = follow.union(*(inside[name] for name in named))
+        differs = named | {name: value for name, value in chosen.items() if name not in hidden}
+        settings = {**shared, **chosen, **(changes or {})}
+        cells += [Cell(settings, tuple(differs.items()), seed) for seed in numbers]
     if not cells:
         raise ConfigError(f"{where} has no run: a list of [sweep] is empty")
     for cell in cells:

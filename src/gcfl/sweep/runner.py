@@ -8,6 +8,7 @@ whole, and the next sweep goes on where it stopped.
 from __future__ import annotations
 
 import ctypes
+import json
 import logging
 import multiprocessing
 import os
@@ -98,31 +99,32 @@ def finished_folder(cell: Cell, out: Path) -> Path | None:
 
 def _outcome(cell: Cell, connection: Any, process: Any) -> Outcome:
     try:
-        kind, text = connection.recv_bytes().decode().split("\n", 1)
+        answer = json.loads(connection.recv_bytes())
     except (EOFError, OSError):
         process.join()
-        return Outcome(
-            cell, None, f"its process died (exit code {process.exitcode}): out of memory, or killed"
-        )
+        died = f"its process died (exit code {process.exitcode}): out of memory, or killed"
+        answer = {"problem": died}
     finally:
         connection.close()
     process.join()
-    return Outcome(cell, Path(text)) if kind == "done" else Outcome(cell, None, text)
+    if "problem" in answer:
+        return Outcome(cell, None, answer["problem"])
+    return Outcome(cell, Path(answer["folder"]))
 
 
 def _work(connection: Connection, cell: Cell, out: str, parent: int) -> None:
-    """A process's life: one run."""
+    """A process's life: one run. Its answer is JSON: {"folder"} or {"problem"}."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the sweep's to handle
     _die_with(parent)
     # the same warning from many runs at once helps nobody
     logging.getLogger("gcfl").setLevel(logging.ERROR)
     try:
-        answer = f"done\n{_run(cell, Path(out))}"
+        answer = {"folder": str(_run(cell, Path(out)))}
     except (GcflError, OSError, MemoryError) as error:
-        answer = f"failed\n{error or 'out of memory'}"
+        answer = {"problem": str(error) or "out of memory"}
     except Exception as error:
-        answer = f"failed\n{one_line(error)}"
-    connection.send_bytes(answer.encode())
+        answer = {"problem": one_line(error)}
+    connection.send_bytes(json.dumps(answer).encode())
     connection.close()
 
 

@@ -5,18 +5,18 @@ differ in the seed alone.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from statistics import mean, stdev
 from typing import Any
 
 from gcfl.experiment import SHORT
-from gcfl.report.collect import Run
+from gcfl.methods import WORDS, parse
+from gcfl.results.collect import NEUTRAL
+from gcfl.results.measures import Measure, Spread, measure, spread
+from gcfl.results.run import Run
 
-# They cannot change a result (engine), or follow from the seed (given: digests of first weights and
-# of samples that were drawn).
-_NEUTRAL = ("seed", "engine.workers", "engine.checkpoint_every")
+ACCURACY = measure("accuracy")
 # The order in which settings are tried as an explanation of what differs; the others follow by
 # name.
 _FIRST = (
@@ -33,27 +33,12 @@ _FIRST = (
     "coreset.variant",
 )
 # Settings of the problem; runs that differ in them are not compared in one plot.
-_SCENE = ("cohort", "model.name", "rounds")
-_NAMES = {full: short for short, full in SHORT.items()} | {"data.validation": "server's set"}
+_SCENE = ("scene", "cohort", "model.name", "rounds")
+_NAMES = {full: short for short, full in SHORT.items()}
+_NAMES |= {"data.validation": "server's set", "label": "method"}
 _SIZES = ("cohort", "data.validation", "data.test")
 _BASE = ("method", "data.source")
-_BARE = ("method", "data.source", "data.noise_kind")
-
-
-@dataclass(frozen=True)
-class Spread:
-    """mean ± sd (sample standard deviation; None of a single value) of n values."""
-
-    mean: float
-    sd: float | None
-    n: int
-
-
-def spread(values: Iterable[float | None]) -> Spread | None:
-    known = [float(value) for value in values if value is not None]
-    return (
-        Spread(mean(known), stdev(known) if len(known) > 1 else None, len(known)) if known else None
-    )
+_BARE = ("scene", "label", "method", "data.source", "data.noise_kind")
 
 
 @dataclass(frozen=True)
@@ -80,9 +65,8 @@ class Group:
         """The runs that figures are made of: the finished ones, or, where none is, what
         there is.
         """
-        return [run for run in self.runs if run.finished] or [
-            run for run in self.runs if run.records
-        ]
+        finished = [run for run in self.runs if run.finished]
+        return finished or [run for run in self.runs if run.rounds]
 
     @property
     def finished(self) -> bool:
@@ -91,27 +75,34 @@ class Group:
     @property
     def state(self) -> str:
         """'2 seeds', or what is missing."""
-        open_ = [run for run in self.runs if not run.finished]
-        if not open_:
-            return f"{len(self.runs)} seed{'s' if len(self.runs) > 1 else ''}"
-        if self.finished:
-            return f"{len(self.runs) - len(open_)} of {len(self.runs)} seeds finished"
+        finished = [run for run in self.runs if run.finished]
+        if len(finished) == len(self.runs):
+            return f"{len(finished)} seed{'s' if len(finished) > 1 else ''}"
+        if finished:
+            return f"{len(finished)} of {len(self.runs)} seeds finished"
         return "; ".join(dict.fromkeys(run.state for run in self.runs))
 
     @property
     def knows_truth(self) -> bool:
-        """Skyline is told which samples are clean, so it is a mark to measure by, not a
+        """A method that is told which samples are clean is a mark to measure by, not a
         competitor.
         """
-        return "skyline" in str(self.runs[0].settings["method"]).split("+")
+        words = self.runs[0].method.split("+")
+        return any("clean_only" in WORDS[word].decides for word in words if word in WORDS)
+
+    @property
+    def is_plain(self) -> bool:
+        """Every sample, plain training, plain averaging: what costs are compared with."""
+        method = self.runs[0].method
+        return set(method.split("+")) <= WORDS.keys() and parse(method) == parse("fedavg")
+
+    def over(self, one: Measure) -> Spread | None:
+        """A measure over the runs that count."""
+        return spread(one.of(run) for run in self.used)
 
     @cached_property
     def accuracy(self) -> Spread | None:
-        return spread(run.accuracy for run in self.used)
-
-    def over(self, of: Any) -> Spread | None:
-        """A number of each run, over the runs that count."""
-        return spread(of(run) for run in self.used)
+        return self.over(ACCURACY)
 
 
 @dataclass(frozen=True)
@@ -145,46 +136,41 @@ class Study:
         winners = []
         for groups in self.scenes.values():
             rated = [
-                group
+                (group.accuracy.mean, group)
                 for group in groups
                 if group.finished and group.accuracy and not group.knows_truth
             ]
-            if len(groups) > 1 and rated:
-                top = max(group.accuracy.mean for group in rated if group.accuracy)
-                winners += [
-                    group for group in rated if group.accuracy and group.accuracy.mean == top
-                ]
+            if len(groups) > 1:
+                top = max((value for value, _ in rated), default=None)
+                winners += [group for value, group in rated if value == top]
         return winners
 
 
 def study(runs: Sequence[Run], labels: Mapping[str, str] | None = None) -> Study:
     """labels: what a sweep calls runs, by the names of their folders."""
-    names = sorted({name for run in runs for name in run.settings} - set(_NEUTRAL), key=_rank)
-    differing = [name for name in names if len({_key(run.settings.get(name)) for run in runs}) > 1]
+    names = {name for run in runs for name in run.settings} - {"seed", *NEUTRAL}
+    ordered = sorted(names, key=_rank)
+    differing = [
+        name for name in ordered if len({_key(run.settings.get(name)) for run in runs}) > 1
+    ]
+    # Digests of first weights and of samples that were drawn follow from the seed.
     given = [name for name in differing if name.startswith("given.")]
     columns = _columns(runs, [name for name in differing if name not in given])
     if _seeds_collide(runs, columns):  # other data or another model from Python is not another seed
         columns = _columns(runs, columns + given)
     common = {
         name: runs[0].settings[name]
-        for name in names
+        for name in ordered
         if name not in differing and not name.startswith("given.")
     }
-    groups: dict[str, list[Run]] = {}
-    for run in runs:
-        groups.setdefault(_key([run.settings.get(name) for name in columns]), []).append(run)
-    made = [
-        _group(sorted(members, key=lambda run: run.seed), columns, runs)
-        for members in groups.values()
-    ]
-    made.sort(
-        key=lambda group: [
-            order(group.values[name])
-            for name in sorted(columns, key=lambda name: not is_scene(name))
-        ]
-    )
+    members: dict[str, list[Run]] = {}
+    for run in sorted(runs, key=lambda run: run.seed):
+        members.setdefault(_key([run.settings.get(name) for name in columns]), []).append(run)
+    groups = [_group(alike, columns, runs) for alike in members.values()]
+    problem_first = sorted(columns, key=lambda name: not is_scene(name))
+    groups.sort(key=lambda group: [order(group.values[name]) for name in problem_first])
     implied = [name for name in differing if name not in columns and name not in given]
-    return Study(list(runs), common, columns, implied, _labelled(made, labels or {}))
+    return Study(list(runs), common, columns, implied, _labelled(groups, labels or {}))
 
 
 def _labelled(groups: list[Group], labels: Mapping[str, str]) -> list[Group]:
@@ -195,16 +181,15 @@ def _labelled(groups: list[Group], labels: Mapping[str, str]) -> list[Group]:
     names = {line: label for line, label in pairs if label is not None}
     if not (len(pairs) == len(names) == len(set(names.values()))):
         return groups
-    places, scenes = (
-        list(dict.fromkeys(labels.values())),
-        list(dict.fromkeys(group.scene for group in groups)),
-    )
+    places = list(dict.fromkeys(labels.values()))
+    scenes = list(dict.fromkeys(group.scene for group in groups))
     made = []
     for group in groups:
-        own = {"method": names[group.line]}
-        values = {name: own.get(name, value) for name, value in group.values.items()}
-        spoken = own | {name: value for name, value in group.spoken.items() if is_scene(name)}
-        made.append(replace(group, line=own["method"], values=values, spoken=spoken))
+        label = names[group.line]
+        values = group.values | ({"method": label} if "method" in group.values else {})
+        problem = {name: value for name, value in group.spoken.items() if is_scene(name)}
+        spoken = {"method": label, **problem}
+        made.append(replace(group, line=label, values=values, spoken=spoken))
     return sorted(made, key=lambda group: (scenes.index(group.scene), places.index(group.line)))
 
 
@@ -220,11 +205,11 @@ def _columns(runs: Sequence[Run], differing: list[str]) -> list[str]:
 
 def _determined(runs: Sequence[Run], name: str, by: Sequence[str]) -> bool:
     seen: dict[str, str] = {}
-    values = (
-        (_key([run.settings.get(other) for other in by]), _key(run.settings.get(name)))
-        for run in runs
-    )
-    return all(seen.setdefault(where, value) == value for where, value in values)
+    for run in runs:
+        where, value = _key([run.settings.get(one) for one in by]), _key(run.settings.get(name))
+        if seen.setdefault(where, value) != value:
+            return False
+    return True
 
 
 def _seeds_collide(runs: Sequence[Run], columns: list[str]) -> bool:
@@ -236,38 +221,28 @@ def _group(members: list[Run], columns: list[str], runs: Sequence[Run]) -> Group
     """What a method, or a data set, has one value of does not tell its runs apart, and is left out
     of their name.
     """
-    settings = members[0].settings
-    like = {
-        base: [run for run in runs if run.settings.get(base) == settings.get(base)]
-        for base in _BASE
-    }
-    bases = {name: "data.source" if is_scene(name) else "method" for name in columns}
-    named = [
-        name for name in columns if name in _BASE or not _determined(like[bases[name]], name, [])
-    ]
     values = {name: members[0].settings.get(name) for name in columns}
-    spoken = {name: values[name] for name in named}
-    return Group(
-        values,
-        spoken,
-        members,
-        told(spoken, scene=False) or str(settings["method"]),
-        told(spoken, scene=True),
-    )
+    spoken = {}
+    for name, value in values.items():
+        base = "data.source" if is_scene(name) else "method"
+        wanted = members[0].settings.get(base)
+        alike = [run for run in runs if run.settings.get(base) == wanted]
+        if name in _BASE or not _determined(alike, name, []):
+            spoken[name] = value
+    line = settings_text(spoken, scene=False) or members[0].method
+    return Group(values, spoken, members, line, settings_text(spoken, scene=True))
 
 
-def told(values: dict[str, Any], *, scene: bool, without: str | None = None) -> str:
-    """'gcfl, score distance': the settings of the method, or those of the problem, but for one of
-    them.
+def settings_text(
+    values: Mapping[str, Any], scene: bool | None = None, without: Sequence[str] = ()
+) -> str:
+    """'gcfl, score distance': the settings of the method (scene: of the problem; None: of both),
+    but for some of them.
     """
-    parts = {
-        name: value
-        for name, value in values.items()
-        if name != without and value is not None and is_scene(name) == scene
-    }
     return ", ".join(
         shown(value) if name in _BARE else f"{short(name)} {shown(value, name)}"
-        for name, value in parts.items()
+        for name, value in values.items()
+        if name not in without and value is not None and scene in (None, is_scene(name))
     )
 
 
@@ -290,6 +265,7 @@ def shown(value: Any, name: str = "") -> str:
 
 
 def is_scene(name: str) -> bool:
+    """Whether a setting is one of the problem, rather than of the method."""
     return name in _SCENE or name.startswith("data.")
 
 

@@ -1,35 +1,54 @@
 from __future__ import annotations
 
-from pathlib import Path
+import pytest
+import tomli_w
 
-from gcfl.report.collect import Run
-from gcfl.report.study import spread, study
+from gcfl import experiment as config
+from gcfl.base.record import Clock, CoresetUse, RoundRecord, Samples, Times, Traffic
+from gcfl.results.folder import RunFolder
+from gcfl.results.groups import study
+from gcfl.results.measures import spread
+from gcfl.results.run import Run
 
 
-def made(accuracy=0.5, finished=True, **settings):
+@pytest.fixture
+def made(tmp_path):
     """A run of one round with these settings; __ stands for a dot."""
-    flat = {
-        "method": "gcfl",
-        "seed": 0,
-        "rounds": 1,
-        **{name.replace("__", "."): value for name, value in settings.items()},
-    }
-    record = {
-        "round": 0,
-        "accuracy": accuracy,
-        "validation_loss": None,
-        "samples": {"backward": 1},
-        "steps": 1,
-        "bytes": {"down": {"model": 4}, "up": {"model": 4}},
-        "coreset": {"clean_share": None},
-        "time": {kind: {"cpu": 0.1} for kind in ("select", "train", "aggregate", "evaluate")}
-        | {"round": {"wall": 1.0}},
-        "left_out": {},
-    }
-    return Run("name", Path("name"), flat, {}, [record], finished, False, None, None)
+    folders = (tmp_path / str(number) for number in range(100))
+
+    def make(accuracy=0.5, finished=True, **settings):
+        nested = {"method": "gcfl", "seed": 0, "rounds": 1}
+        for name, value in settings.items():
+            config.assign(nested, name.replace("__", "."), value)
+        folder = RunFolder(next(folders))
+        folder.create(tomli_w.dumps(nested), {})
+        clock = Clock(0.1, 0.1)
+        folder.add_round(
+            RoundRecord(
+                round=0,
+                cohort=1,
+                left_out={},
+                lr=0.1,
+                train_loss=None,
+                accuracy=accuracy,
+                loss=None,
+                per_class=None,
+                validation_loss=None,
+                samples=Samples(1, 1),
+                steps=1,
+                bytes=Traffic({"model": 4}, {"model": 4}),
+                coreset=CoresetUse(1, 0, None),
+                time=Times(clock, clock, clock, clock, Clock(1.0)),
+            )
+        )
+        if finished:
+            folder.summary.write_text("{}")
+        return Run(folder.path)
+
+    return make
 
 
-def test_groups_differ_in_the_seed_alone():
+def test_groups_differ_in_the_seed_alone(made):
     runs = [
         made(method=m, seed=s, data__noise=n, engine__workers=s + 1)
         for m in ("gcfl", "fedavg")
@@ -47,7 +66,7 @@ def test_groups_differ_in_the_seed_alone():
     assert found.common == {"rounds": 1}
 
 
-def test_what_a_method_brings_along_is_no_column():
+def test_what_a_method_brings_along_is_no_column(made):
     runs = [
         made(method="fedavg", train__lr=0.1),
         made(method="gcfl", train__lr=0.2, coreset__budget=0.1),
@@ -58,7 +77,7 @@ def test_what_a_method_brings_along_is_no_column():
     assert [group.line for group in found.groups] == ["fedavg", "gcfl"]
 
 
-def test_what_varies_within_a_method_is_a_column_and_names_it_alone():
+def test_what_varies_within_a_method_is_a_column_and_names_it_alone(made):
     budgets = [
         made(coreset__budget=b, coreset__score=s)
         for b, s in ((0.1, "distance"), (0.2, "correlation"))
@@ -72,14 +91,14 @@ def test_what_varies_within_a_method_is_a_column_and_names_it_alone():
     ]
 
 
-def test_digests_follow_the_seed_unless_seeds_collide():
+def test_digests_follow_the_seed_unless_seeds_collide(made):
     seeds = [made(seed=s, given__model=f"weights {s}") for s in (0, 1)]
     assert len(study(seeds).groups) == 1
     models = [made(seed=0, given__model=f"weights {s}") for s in (0, 1)]
     assert len(study(models).groups) == 2
 
 
-def test_finished_runs_count_and_skyline_is_no_competitor():
+def test_finished_runs_count_and_skyline_is_no_competitor(made):
     runs = [
         made(0.5, seed=0),
         made(0.7, seed=1),
@@ -97,7 +116,7 @@ def test_finished_runs_count_and_skyline_is_no_competitor():
     assert [group.line for group in found.best] == ["gcfl"]
 
 
-def test_a_single_run_is_a_study_too():
+def test_a_single_run_is_a_study_too(made):
     found = study([made()])
     assert found.columns == []
     assert found.groups[0].label == "gcfl"
@@ -105,12 +124,12 @@ def test_a_single_run_is_a_study_too():
     assert found.groups[0].accuracy.sd is None
 
 
-def test_a_share_and_a_count_are_told_apart():
+def test_a_share_and_a_count_are_told_apart(made):
     found = study([made(cohort=1.0), made(cohort=1)])
     assert {group.scene for group in found.groups} == {"cohort 100%", "cohort 1"}
 
 
-def test_what_a_data_set_has_one_value_of_is_not_in_its_name():
+def test_what_a_data_set_has_one_value_of_is_not_in_its_name(made):
     runs = [made(data__source="blobs", data__alpha=a) for a in (0.1, 1.0)] + [
         made(data__source="digits", data__alpha=0.4)
     ]
@@ -119,3 +138,24 @@ def test_what_a_data_set_has_one_value_of_is_not_in_its_name():
         "blobs, alpha 1",
         "digits",
     ]
+
+
+def test_a_method_that_is_told_the_truth_and_one_without_any_device_are_known_by_their_parts(made):
+    groups = {
+        method: study([made(method=method)]).groups[0]
+        for method in (
+            "fedavg",
+            "random+skyline",
+            "centralised+skyline",
+            "gcfl",
+            "fedavg+warmstart",
+        )
+    }
+    assert [name for name, group in groups.items() if group.knows_truth] == [
+        "random+skyline",
+        "centralised+skyline",
+    ]
+    assert [name for name, group in groups.items() if group.is_plain] == ["fedavg"]
+    unknown = study([made(method="mine+skyline")]).groups[0]  # a part that is not registered here
+    assert unknown.knows_truth
+    assert not unknown.is_plain

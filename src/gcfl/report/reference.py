@@ -14,34 +14,31 @@ from gcfl.base.files import read_json
 
 
 @dataclass(frozen=True)
-class Row:
-    label: str
-    paper: str
-    ours: str
-    difference: str
-
-
-@dataclass(frozen=True)
 class Beside:
-    """One table. Values are numbers, text such as '47.4 ± 0.3', or None where one side has
-    nothing.
-    """
+    """One table. rows: label, the paper's value, ours, their difference, as texts."""
 
     title: str
-    rows: list[Row]
+    rows: list[list[str]]
     note: str = ""
 
 
 def beside(given: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None) -> list[Beside]:
-    """One mapping or several to tables."""
+    """One mapping or several to tables. Values are numbers, text such as '47.4 ± 0.3', or None
+    where one side has nothing.
+    """
     if given is None:
         return []
-    several = [given] if isinstance(given, Mapping) else given
-    if isinstance(several, str) or not isinstance(several, Sequence):
-        raise ConfigError(
-            f"the paper's figures must be a mapping with title and rows, got {several!r}"
-        )
-    return [_one(mapping) for mapping in several]
+    several: Sequence[Any] = given if isinstance(given, list | tuple) else [given]
+    tables = []
+    for one in several:
+        rows = one.get("rows") if isinstance(one, Mapping) else None
+        if not isinstance(rows, list | tuple) or not isinstance(one.get("title"), str):
+            raise ConfigError(
+                "the paper's figures must be a mapping with a title and a list of rows, or several "
+                f"of these, got {one!r}"
+            )
+        tables.append(Beside(one["title"], [_row(row) for row in rows], str(one.get("note", ""))))
+    return tables
 
 
 def left_by_sweeps(folders: Iterable[Path]) -> list[Any]:
@@ -55,28 +52,13 @@ def left_by_sweeps(folders: Iterable[Path]) -> list[Any]:
     return [read_json(file) for file in dict.fromkeys(files)]
 
 
-def _one(mapping: Any) -> Beside:
-    rows = mapping.get("rows") if isinstance(mapping, Mapping) else None
-    if (
-        not isinstance(rows, Sequence)
-        or isinstance(rows, str)
-        or not isinstance(mapping.get("title"), str)
-    ):
-        raise ConfigError(
-            "the paper's figures must be a mapping with a title and a list of rows, got "
-            f"{mapping!r}"
-        )
-    return Beside(mapping["title"], [_row(row) for row in rows], str(mapping.get("note", "")))
-
-
-def _row(row: Any) -> Row:
+def _row(row: Any) -> list[str]:
     if not isinstance(row, Mapping) or set(row) != {"label", "paper", "ours"}:
         raise ConfigError(f"a row of the paper's figures has label, paper and ours, got {row!r}")
     paper, ours = row["paper"], row["ours"]
-    numbers = all(isinstance(value, int | float) for value in (paper, ours))
-    return Row(
-        str(row["label"]), _text(paper), _text(ours), f"{ours - paper:+.3g}" if numbers else "-"
-    )
+    numbers = isinstance(paper, int | float) and isinstance(ours, int | float)
+    difference = f"{ours - paper:+.3g}" if numbers else "-"
+    return [str(row["label"]), _text(paper), _text(ours), difference]
 
 
 def _text(value: Any) -> str:

@@ -10,11 +10,11 @@ from typing import Any
 from gcfl.base.errors import ConfigError, RunError, one_of
 from gcfl.base.files import write_atomic
 from gcfl.report import tables
-from gcfl.report.charts import Chart, sections
-from gcfl.report.collect import collect
+from gcfl.report.charts import sections
 from gcfl.report.page import page
-from gcfl.report.paper import beside, left_by_sweeps
-from gcfl.report.study import study
+from gcfl.report.reference import beside, left_by_sweeps
+from gcfl.results.collect import collect
+from gcfl.results.groups import study
 
 FORMATS = ("html", "csv", "json", "md", "png", "svg")
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -40,23 +40,20 @@ def report(
     kind, target = _target(out, format)
     folders = [Path(runs)] if isinstance(runs, str | os.PathLike) else [Path(path) for path in runs]
     sweeps = left_by_sweeps(folders)
-    compared = beside(
-        [one for sweep in sweeps for one in sweep["paper"]] if paper is None else paper
-    )
+    given = [one for sweep in sweeps for one in sweep["paper"]] if paper is None else paper
+    compared = beside(given)
     titles = [str(sweep["title"]) for sweep in sweeps]
     title = title or (titles[0] if len(titles) == 1 else "Runs compared")
     found = collect(folders)
-    made = study(
-        found.runs, {run: str(label) for sweep in sweeps for run, label in sweep["labels"].items()}
-    )
+    labels = {run: str(label) for sweep in sweeps for run, label in sweep["labels"].items()}
+    made = study(found.runs, labels)
     try:
-        if kind in ("csv", "json", "md"):
-            text = {
-                "csv": lambda: tables.as_csv(made),
-                "json": lambda: tables.as_json(made, found.left_out),
-                "md": lambda: tables.as_md(made, found.left_out),
-            }[kind]()
-            return [_written(target, text)]
+        if kind == "csv":
+            return [_written(target, tables.as_csv(made))]
+        if kind == "json":
+            return [_written(target, tables.as_json(made, found.left_out))]
+        if kind == "md":
+            return [_written(target, tables.as_md(made, found.left_out))]
         parts = sections(made)
         if data:
             from gcfl.report.partition import partition
@@ -64,16 +61,9 @@ def report(
             parts.append(partition(found.runs))
         if kind == "html":
             return [_written(target, page(title, found, made, parts, compared))]
-        from gcfl.report.drawn import save
+        from gcfl.report.matplotlib_ import save
 
-        lines = [
-            line.name
-            for part in parts
-            for plot in part.plots
-            if isinstance(plot, Chart)
-            for line in plot.lines
-        ]
-        return save(parts, target, kind, list(dict.fromkeys([*made.lines, *lines])))
+        return save(parts, target, kind, made.lines)
     except OSError as error:
         raise RunError(f"cannot write {target}: {error.strerror or error}") from error
 

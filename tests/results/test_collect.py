@@ -8,7 +8,7 @@ import pytest
 import gcfl
 from gcfl.base.errors import RunError
 from gcfl.base.files import locked
-from gcfl.report.collect import collect, read
+from gcfl.results.collect import collect, read
 from helpers import tiny
 
 
@@ -130,8 +130,8 @@ def test_a_run_that_is_fine_tuned_at_the_end_has_the_accuracy_of_its_last_round(
         out=tmp_path,
         **tiny(method="fedavg", train={"lr": 0.3, "epochs": 5}, rounds=12, server=server),
     )
-    assert read(result.folder).accuracy == result.accuracy == result.rounds[-1]["accuracy"]
-    losses = [record["validation_loss"] for record in result.rounds]
-    assert result.accuracy != result.rounds[losses.index(min(losses))]["accuracy"], (
+    assert read(result.folder).accuracy == result.accuracy == result.rounds[-1].accuracy
+    losses = [record.validation_loss for record in result.rounds]
+    assert result.accuracy != result.rounds[losses.index(min(losses))].accuracy, (
         "this case shows nothing"
     )

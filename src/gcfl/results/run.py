@@ -1,0 +1,181 @@
+"""A run, as its folder tells it: what `gcfl.run`, `gcfl.load` and `gcfl.resume` return, and what
+tables, figures and trackers are made of.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+
+from gcfl import experiment
+from gcfl.base.data_types import Coreset
+from gcfl.base.errors import RunError
+from gcfl.base.files import owner
+from gcfl.base.record import RoundRecord
+from gcfl.base.settings import flat
+from gcfl.models.trained import ModelGiven, TrainedModel, unpack
+from gcfl.results.folder import RunFolder
+from gcfl.results.measures import keeps, kept, summarise, total_cost
+
+
+class Run:
+    """Read from the folder when it is asked for. Works on unfinished runs too, except for the
+    model. Rounds count from 0.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        model: ModelGiven | None = None,
+        name: str | None = None,
+    ) -> None:
+        self.folder = Path(folder)
+        self.name = name or self.folder.resolve().name
+        self._files = RunFolder.open(self.folder)
+        self._given = model
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """The resolved settings, as tables."""
+        return experiment.read_settings(self._files.config)
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """The same by dotted name. Of a path the last name only: where files lie says nothing
+        about a run, and may say who made it.
+        """
+        found = flat(self.config)
+        for name in experiment.PATHS:
+            if Path(str(found.get(name, ""))).is_absolute():
+                found[name] = Path(found[name]).name
+        return found
+
+    @property
+    def method(self) -> str:
+        return str(self.config["method"])
+
+    @property
+    def seed(self) -> int:
+        return int(self.config["seed"])
+
+    @property
+    def finished(self) -> bool:
+        return self._files.finished
+
+    @property
+    def writer(self) -> str | None:
+        """The process that is writing the run now, if any."""
+        try:
+            return None if self.finished else owner(self.folder)
+        except OSError:  # a folder that we may only read
+            return None
+
+    @property
+    def running(self) -> bool:
+        return self.writer is not None
+
+    @property
+    def state(self) -> str:
+        """'finished', or how far it came."""
+        if self.finished:
+            return "finished"
+        now = "running" if self.running else "unfinished"
+        return f"{now}: {len(self.rounds)} of {self.config['rounds']} rounds"
+
+    @cached_property
+    def rounds(self) -> list[RoundRecord]:
+        """One record per round: accuracy, loss, samples, steps, bytes, seconds, coreset."""
+        return self._files.records()
+
+    @cached_property
+    def coresets(self) -> dict[int, dict[int, Coreset]]:
+        """By round, then client: which samples (rows of the data) were chosen, and their
+        weights.
+        """
+        return self._files.read_coresets()
+
+    @cached_property
+    def clients(self) -> list[dict[str, Any]]:
+        """Each client's name and how many samples it holds; empty where that is not known."""
+        return self._files.read_clients()
+
+    @cached_property
+    def environment(self) -> dict[str, Any]:
+        """Versions and hardware."""
+        return self._files.read_table(self._files.environment)
+
+    @cached_property
+    def energy(self) -> dict[str, Any]:
+        """What energy.json says; empty where nothing was measured."""
+        return self._files.read_table(self._files.energy)
+
+    @property
+    def energy_kwh(self) -> float | None:
+        """The energy, where all of a finished run was measured."""
+        kwh = self.energy.get("kwh")
+        whole = self.finished and self.energy.get("rounds") == len(self.rounds)
+        return float(kwh) if whole and isinstance(kwh, int | float) and math.isfinite(kwh) else None
+
+    @cached_property
+    def cost(self) -> dict[str, Any]:
+        """Samples, steps, bytes and CPU-seconds over all rounds."""
+        return total_cost(self.rounds)
+
+    @cached_property
+    def final(self) -> RoundRecord | None:
+        """The record of the model that the run keeps, which is that of the last round that was
+        evaluated unless server.keep says otherwise; None where no round was.
+        """
+        return kept(self.rounds, keeps(self.config))
+
+    @property
+    def accuracy(self) -> float:
+        """On the test set, of the model that the run keeps."""
+        if self.final is None or self.final.accuracy is None:
+            raise RunError(f"{self.folder} has no evaluated round yet")
+        return self.final.accuracy
+
+    @property
+    def curve(self) -> list[float]:
+        """The accuracy after each round that was evaluated."""
+        return [record.accuracy for record in self.rounds if record.accuracy is not None]
+
+    @property
+    def clean_share(self) -> float | None:
+        """Of the samples that were trained on last; None where nobody knows the truth."""
+        return self.rounds[-1].coreset.clean_share if self.rounds else None
+
+    def summary(self) -> dict[str, Any]:
+        """What summary.json says of a finished run."""
+        return summarise(self.rounds, keeps(self.config))
+
+    @property
+    def how_to_continue(self) -> str:
+        """What to do with a run that is not finished."""
+        return how_to_continue(self.folder, self.config.get("given"))
+
+    @cached_property
+    def model(self) -> TrainedModel:
+        """The trained model: `predict`, `predict_proba`, `module`."""
+        return unpack(*self._files.read_model(), self._given)
+
+    def predict(self, x: Any) -> npt.NDArray[Any]:
+        """Class names for raw inputs."""
+        return self.model.predict(x)
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.folder)!r}, rounds={len(self.rounds)}, finished={self.finished})"
+
+
+def how_to_continue(folder: Path, given: Mapping[Any, str] | None) -> str:
+    """The command, or, for a run on things from Python, the call that has to be made again."""
+    from_python = [name for name in given or () if name != "files"]
+    if from_python:
+        return f"call gcfl.run again with the same {' and '.join(from_python)}"
+    return f"gcfl resume {folder}"

@@ -1,0 +1,118 @@
+"""What a sweep found: its runs in groups, as files and as a figure. Tables and plots are the
+report's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gcfl.base.files import write_atomic, write_json
+from gcfl.report import tables
+from gcfl.results.groups import ACCURACY, Group, Study, settings_text
+from gcfl.results.measures import measure, spread
+from gcfl.results.run import Run
+from gcfl.sweep.plan import Cell, Plan
+from gcfl.sweep.runner import Outcome
+
+
+def grouped(outcomes: Sequence[Outcome]) -> Study:
+    """Finished runs, by what tells them apart besides the seed, in the sweep's order."""
+    found: dict[str, tuple[Cell, list[Run]]] = {}  # by its text, since a value may be a list
+    for outcome in outcomes:
+        if outcome.folder is not None:
+            alike = found.setdefault(repr(outcome.cell.differs), (outcome.cell, []))
+            alike[1].append(Run(outcome.folder))
+    groups = []
+    for cell, runs in found.values():
+        values = dict(cell.differs)
+        line = settings_text(values, scene=False) or runs[0].method
+        groups.append(Group(values, values, runs, line, settings_text(values, scene=True)))
+    columns = list(dict.fromkeys(name for group in groups for name in group.values))
+    return Study([run for group in groups for run in group.runs], {}, columns, [], groups)
+
+
+def facts(group: Group) -> dict[str, Any]:
+    """What the summary says of it: first what repeats from run to run, then what it cost this
+    time.
+    """
+    found: dict[str, Any] = {**group.values, "seeds": len(group.runs)}
+    accuracy = group.accuracy
+    found |= {"accuracy": accuracy.mean, "sd": accuracy.sd} if accuracy else {}
+    for name in ("clean_share", "samples", "bytes", "cpu_seconds"):
+        value = group.over(measure(name))
+        found[name] = value.mean if value else None
+    return found
+
+
+def write_summary(plan: Plan, outcomes: Sequence[Outcome], study: Study, out: Path) -> Path:
+    """summary.json, summary.csv and summary.md, and sweep.json for reports; returns summary.md."""
+    rows = [facts(group) for group in study.groups]
+    failed = [
+        {"run": outcome.cell.label, "problem": outcome.problem}
+        for outcome in outcomes
+        if outcome.problem
+    ]
+    found = {"title": plan.title, "rows": rows, "failed": failed, "paper": dict(plan.paper)}
+    write_json(out / "summary.json", found)
+    labels = {
+        outcome.folder.name: label
+        for outcome in outcomes
+        if outcome.folder is not None and (label := dict(outcome.cell.differs).get("label"))
+    }
+    beside = _beside(plan, study)
+    write_json(out / "sweep.json", {"title": plan.title, "labels": labels, "paper": beside})
+    write_atomic(out / "summary.csv", tables.csv_text(rows).encode())
+    lines = [f"# {plan.title}", "", tables.as_md(study, more=_paper_column(plan, study))]
+    lines += [f"not finished: {one['run']}: {one['problem']}" for one in failed]
+    if note := plan.paper.get("note"):
+        lines += ["", f"The paper: {note}"]
+    write_atomic(out / "summary.md", ("\n".join(lines).rstrip() + "\n").encode())
+    return out / "summary.md"
+
+
+def draw(plan: Plan, study: Study, path: Path) -> Path | None:
+    """The picture that [figure] asks for; None where it asks for none or there is nothing to
+    show.
+    """
+    if not plan.figure or not study.groups:
+        return None
+    from gcfl.report.charts import figure
+    from gcfl.report.matplotlib_ import save
+    from gcfl.report.partition import clients_of
+
+    if plan.figure.get("kind") == "heatmap":
+        section = clients_of(plan.cells[0].experiment())
+    else:
+        section = figure(study, plan.title, plan.figure)
+    return save([section], path, "png")[0] if section.plots else None
+
+
+def _paper_values(plan: Plan, study: Study) -> list[float | None]:
+    """What the paper reports of each group, by the values that name it."""
+    paper = {str(one["label"]): one["value"] for one in plan.paper.get("rows", [])}
+    names = [" ".join(str(value) for value in group.values.values()) for group in study.groups]
+    return [paper.get(name) for name in names]
+
+
+def _paper_column(plan: Plan, study: Study) -> dict[str, list[str]]:
+    values = [spread([value]) for value in _paper_values(plan, study)]
+    return {"paper": [ACCURACY.text_of(value) for value in values]}
+
+
+def _beside(plan: Plan, study: Study) -> list[dict[str, Any]]:
+    """The paper's figures next to ours, as a report shows them; empty where the paper gives none
+    for any group.
+    """
+    rows = [
+        {
+            "label": " ".join(str(one) for one in group.values.values()),
+            "paper": value,
+            "ours": round(group.accuracy.mean, 4),
+        }
+        for group, value in zip(study.groups, _paper_values(plan, study), strict=True)
+        if value is not None and group.accuracy
+    ]
+    title = f"The paper: {plan.title}"
+    return [{"title": title, "note": plan.paper.get("note", ""), "rows": rows}] if rows else []
