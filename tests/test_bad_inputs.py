@@ -16,7 +16,7 @@ from torch import nn
 import gcfl
 from gcfl import cli
 from gcfl import experiment as config
-from gcfl.base import failpoints
+from gcfl.base import files
 from helpers import TINY, command, tiny
 
 # (arguments of gcfl, what the one sentence must contain)
@@ -356,7 +356,7 @@ def test_damaged_runs(half, capsys, damage):
 def test_a_full_or_read_only_disk_loses_nothing(tmp_path, monkeypatch, capsys, point, action):
     path = tmp_path / "run.toml"
     path.write_text(config.build(TINY)[0].to_toml())
-    monkeypatch.setattr(failpoints, "_passed", {})
+    monkeypatch.setattr(files, "_passed", {})
     monkeypatch.setenv("GCFL_FAILPOINT", f"{point}:{action}")
     monkeypatch.chdir(tmp_path)
     assert cli.main(["run", "run.toml", "--quiet"]) == 2

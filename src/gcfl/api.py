@@ -132,9 +132,7 @@ def resume(
     on_start: OnStart | None = None,
     on_round: OnRound | None = None,
 ) -> Run:
-    """Continue a run where it stopped. Runs on arrays or modules from Python continue by calling
-    `run` again with the same ones.
-    """
+    """Continue a run where it stopped; one on things from Python by calling `run` again."""
     path = Path(folder)
     file = RunFolder.open(path).config
     given = config.read_settings(file).get("given", {})
@@ -151,9 +149,7 @@ def resume(
 
 
 def load(folder: str | os.PathLike[str], model: ModelGiven | None = None) -> Run:
-    """A run from its folder. A model that came from Python has to be passed again (its class is
-    enough).
-    """
+    """A run from its folder. A model that came from Python is passed again (its class will do)."""
     return Run(folder, model)
 
 
@@ -165,9 +161,7 @@ def execute(
     on_start: OnStart | None = None,
     on_round: OnRound | None = None,
 ) -> Run:
-    """Run an experiment into its folder below `out`: from the start, from its checkpoint, or not at
-    all if it is finished.
-    """
+    """Run an experiment into its folder below `out`, continue it, or return it as it is."""
     with one_thread():
         prepared = prepare(experiment, given)
         engine, federation = prepared.experiment.engine, prepared.federation

@@ -55,9 +55,7 @@ class EngineOptions(Options):
 
 
 class Experiment(Options):
-    """One run. `coreset`, `local` and `server` hold the options of the parts that the method's name
-    asks for.
-    """
+    """One run. `coreset`, `local` and `server` hold the options of the method's parts."""
 
     method: str = "gcfl"
     """words of `gcfl list methods`, joined by +"""
@@ -105,9 +103,7 @@ class Experiment(Options):
         return hashlib.sha256(text.encode()).hexdigest()[:10]
 
     def _at_new_defaults(self) -> Iterator[str]:
-        """Names of the settings of ours that are newer than the first format, and at their
-        default.
-        """
+        """Names of our settings that are newer than the first format, and at their default."""
         for section in type(self).model_fields:
             options = getattr(self, section)
             if not isinstance(options, Options) or not _is_ours(type(options)):

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 import gcfl
-from gcfl.base import codec, failpoints
+from gcfl.base import codec, files
 from gcfl.base.data_types import Broadcast
 from gcfl.base.errors import ConfigError
 from gcfl.data import Source
@@ -140,7 +140,7 @@ def _die_in_round(number: int, call) -> None:
     """In a process of its own, which SIGKILL ends after that round."""
     child = os.fork()
     if child == 0:
-        failpoints._passed.clear()
+        files._passed.clear()
         os.environ["GCFL_FAILPOINT"] = f"round.end:{number}:kill"
         try:
             call()

@@ -1,6 +1,4 @@
-"""One codec for every tree: a safetensors blob that holds named groups of tensors and a JSON
-header. No pickle.
-"""
+"""One codec for every tree: a safetensors blob of named groups and a JSON header. No pickle."""
 
 from __future__ import annotations
 

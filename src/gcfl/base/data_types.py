@@ -40,9 +40,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class Coreset:
-    """Positions in a client's shard (b,), in the order chosen, and their weights (b,), 0 for a
-    point that only fills the budget.
-    """
+    """Positions in a shard (b,), in the order chosen, and weights (b,), 0 for mere fillers."""
 
     indices: IntArray
     weights: FloatArray
@@ -53,9 +51,7 @@ class Coreset:
 
 @dataclass(frozen=True)
 class Broadcast:
-    """What the server sends one client: the model, and what each part adds. Its presence under
-    'select' means: select now.
-    """
+    """What the server sends one client: the model, and what each part adds."""
 
     round: int
     model: Tree
@@ -64,9 +60,7 @@ class Broadcast:
 
 @dataclass(frozen=True)
 class Update:
-    """What a client sends back: delta = local - global, what each part adds, how many samples it
-    used, and plain numbers.
-    """
+    """What a client sends: delta = local - global, what each part adds, samples used, numbers."""
 
     delta: Tree
     payload: Mapping[str, Tree]

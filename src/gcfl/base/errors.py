@@ -31,9 +31,7 @@ class RunError(GcflError):
 
 
 class Interrupted(KeyboardInterrupt):
-    """The run was stopped on request; what was finished is kept. Not an `Exception`, so that no
-    loop swallows it.
-    """
+    """Stopped on request; what was finished is kept. No `Exception`: no loop swallows it."""
 
     def __init__(self, message: str, signal: int = 2) -> None:
         super().__init__(message)

@@ -1,13 +1,13 @@
-"""Writing that survives a kill: whole files appear at once, lines are dropped when torn, one writer
-per folder.
-"""
+"""Writing that survives a kill: whole files at once, torn lines dropped, one writer per folder."""
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import io
 import json
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,30 +16,27 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gcfl.base import failpoints
 from gcfl.base.errors import RunError
 
 
 def write_atomic(path: Path, blob: bytes, failpoint: str = "write") -> None:
-    """The file holds all of `blob` or what it held before: temporary file, fsync, rename, fsync of
-    the folder.
-    """
+    """All of `blob` or what was there: temporary file, fsync, rename, fsync of the folder."""
     temporary = path.with_name(path.name + ".tmp")
-    failpoints.reach(f"{failpoint}.before")
+    reach(f"{failpoint}.before")
     with open(temporary, "wb") as file:
         file.write(blob[: len(blob) // 2])
-        failpoints.reach(f"{failpoint}.middle")
+        reach(f"{failpoint}.middle")
         file.write(blob[len(blob) // 2 :])
         file.flush()
         os.fsync(file.fileno())
-    failpoints.reach(f"{failpoint}.rename")
+    reach(f"{failpoint}.rename")
     os.replace(temporary, path)
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)
     finally:
         os.close(folder)
-    failpoints.reach(f"{failpoint}.after")
+    reach(f"{failpoint}.after")
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -82,9 +79,7 @@ def new_npy(
 
 
 def open_npy(path: Path) -> npt.NDArray[Any] | None:
-    """The array in the file, mapped and not read; None where the file is missing or damaged.
-    Writing to it changes no file.
-    """
+    """The array in the file, mapped, copied on write; None where it is missing or damaged."""
     try:
         mapped: npt.NDArray[Any] = np.load(path, mmap_mode="c", allow_pickle=False)
     except (OSError, ValueError, EOFError):
@@ -94,9 +89,7 @@ def open_npy(path: Path) -> npt.NDArray[Any] | None:
 
 @contextmanager
 def _appearing(path: Path) -> Iterator[Path]:
-    """A name of one's own to write to, which becomes `path` if all goes well and vanishes
-    if not.
-    """
+    """A name of one's own to write to, which becomes `path` if all goes well, else vanishes."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
         yield temporary
@@ -106,15 +99,13 @@ def _appearing(path: Path) -> Iterator[Path]:
 
 
 def append_line(path: Path, value: Any) -> None:
-    """One JSON line, in one write; a kill in the middle tears at most this line, and `read_lines`
-    drops it.
-    """
+    """One JSON line; a kill in the middle tears at most this line, which `read_lines` drops."""
     line = (json.dumps(value, allow_nan=False) + "\n").encode()
     with open(path, "ab") as file:
-        failpoints.reach("line.before")
+        reach("line.before")
         file.write(line[: len(line) // 2])
         file.flush()
-        failpoints.reach("line.middle")
+        reach("line.middle")
         file.write(line[len(line) // 2 :])
         file.flush()
         os.fsync(file.fileno())
@@ -143,9 +134,7 @@ _held: set[Path] = set()
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """One writer per folder. The lock dies with its process, and worker processes do not inherit
-    it.
-    """
+    """One writer per folder. The lock dies with its process; workers do not inherit it."""
     path = (folder / ".lock").resolve()
     # before opening it: closing any descriptor of a file drops the record lock on it
     if path in _held:
@@ -190,3 +179,28 @@ def owner(folder: Path) -> str | None:
         return os.pread(descriptor, 32, 0).decode().strip() or "unknown"
     finally:
         os.close(descriptor)
+
+
+_passed: dict[str, int] = {}
+
+
+def reach(name: str) -> None:
+    """A place where a test may make the process die or a write fail, for real.
+
+    `GCFL_FAILPOINT="name:nth:action"` strikes the nth time that `name` is passed: `kill` sends
+    SIGKILL to this process, and the name of an errno (`ENOSPC`, `EROFS`) raises that OSError.
+    Unset, a failpoint costs one look-up.
+    """
+    order = os.environ.get("GCFL_FAILPOINT")
+    if not order:
+        return
+    wanted, nth, action = order.split(":")
+    if wanted != name:
+        return
+    _passed[name] = _passed.get(name, 0) + 1
+    if _passed[name] != int(nth):
+        return
+    if action == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    code = getattr(errno, action)
+    raise OSError(code, os.strerror(code), name)

@@ -73,16 +73,12 @@ Size = Annotated[int | float, AfterValidator(_size)]
 
 
 def resolve_size(size: int | float, total: int) -> int:
-    """A whole number is a count; a number with a point is a share of `total`, rounded, at
-    least 1.
-    """
+    """A whole number is a count; one with a point is a share of `total`, rounded, at least 1."""
     return size if isinstance(size, int) else max(1, round(size * total))
 
 
 def largest_remainder(shares: FloatArray, total: int) -> IntArray:
-    """Whole counts with sum `total`, each within one of shares * total; ties go to the
-    lower index.
-    """
+    """Whole counts with sum `total`, each within one of shares * total; ties go to the first."""
     exact = shares * total
     counts = np.floor(exact).astype(np.int64)
     order = np.argsort(-(exact - counts), kind="stable")

@@ -24,9 +24,7 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def key(seed: int, *names: Name) -> int:
-    """A 128-bit key of the seed and the names; ("a", "bc") and ("ab", "c") differ, and so do 1 and
-    "1".
-    """
+    """A 128-bit key; ("a", "bc") and ("ab", "c") differ, and so do 1 and "1"."""
     text = "\x1f".join(f"{type(name).__name__}:{name}" for name in (seed, *names))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest(), "little")
 
@@ -49,18 +47,14 @@ def stream(seed: int, *names: Name) -> np.random.Generator:
 
 
 def _mix(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """The finaliser of splitmix64: a bijection of 64-bit words whose outputs pass for independent
-    draws.
-    """
+    """The finaliser of splitmix64: a bijection whose outputs pass for independent draws."""
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return words ^ (words >> np.uint64(31))
 
 
 def words(base: int, counters: npt.NDArray[np.integer], length: int) -> npt.NDArray[np.uint64]:
-    """(..., length) random 64-bit words for counters of shape (...): word k of counter c depends on
-    (base, c, k) alone.
-    """
+    """(..., length) random words: word k of counter c depends on (base, c, k) alone."""
     with np.errstate(over="ignore"):
         row = _mix(np.asarray(counters).astype(np.uint64) * _GOLDEN + np.uint64(base & (2**64 - 1)))
         row = _mix(row ^ np.uint64((base >> 64) & (2**64 - 1)))
@@ -69,16 +63,12 @@ def words(base: int, counters: npt.NDArray[np.integer], length: int) -> npt.NDAr
 
 
 def order(base: int, counter: int, length: int) -> IntArray:
-    """A random permutation of 0 .. length - 1, the same whether it is drawn alone or with many
-    others.
-    """
+    """A random permutation of 0 .. length - 1, the same drawn alone or with many others."""
     return np.argsort(words(base, np.array(counter), length), kind="stable").astype(np.int64)
 
 
 def orders(bases: list[int], counter: int, lengths: IntArray) -> IntArray:
-    """(m, longest) for each base its `order` of that counter and length, padded with what is beyond
-    its length.
-    """
+    """(m, longest) each base's `order` of its length, padded with what is beyond."""
     longest = int(lengths.max())
     low = np.array([base & (2**64 - 1) for base in bases], dtype=np.uint64)
     high = np.array([base >> 64 for base in bases], dtype=np.uint64)
@@ -92,9 +82,7 @@ def orders(bases: list[int], counter: int, lengths: IntArray) -> IntArray:
 
 @contextmanager
 def isolated(seed: int, *names: Name) -> Iterator[None]:
-    """Inside, torch's global generators start from the named key; outside, they are as if nothing
-    had been drawn.
-    """
+    """Inside, torch's generators start from the named key; outside, nothing was drawn."""
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_available() else []
     start = key(seed, *names) & (2**63 - 1)
     with torch.random.fork_rng(devices=devices):
@@ -106,9 +94,7 @@ def isolated(seed: int, *names: Name) -> Iterator[None]:
 
 @contextmanager
 def fenced(word: int) -> Iterator[None]:
-    """Inside, numpy's global generator starts from the 32-bit word; outside, it is as if nothing
-    had been drawn.
-    """
+    """Inside, numpy's global generator starts from the word; outside, nothing was drawn."""
     before = np.random.get_state()  # noqa: NPY002
     np.random.seed(word)  # noqa: NPY002
     try:

@@ -110,9 +110,7 @@ def _export(options: argparse.Namespace, rest: list[str]) -> None:
 
 
 def _folder(rest: list[str], to: Path | None) -> tuple[list[str], Path]:
-    """The words without the app's folder, and that folder: --to, or the last word before the flags,
-    if that is no experiment.
-    """
+    """The words without the app's folder, and that folder: --to, or the last word before flags."""
     if to is not None:
         return rest, to
     count = next((place for place, word in enumerate(rest) if word.startswith("--")), len(rest))

@@ -79,7 +79,7 @@ def _track(options: argparse.Namespace, _: list[str]) -> None:
     if options.tensorboard is None and options.mlflow is None:
         raise ConfigError("say where to: --tensorboard DIR or --mlflow URI")
     from gcfl.report import track as sinks
-    from gcfl.results.collect import collect
+    from gcfl.results.run import collect
 
     found = collect(options.runs)
     for name, why in found.left_out:

@@ -1,6 +1,4 @@
-"""What verbs share: how one is added, and settings from the command line, [CONFIG.toml] [--name
-value ...].
-"""
+"""What verbs share: how one is added, and [CONFIG.toml] [--name value ...]."""
 
 from __future__ import annotations
 
@@ -81,9 +79,7 @@ def _value(text: str) -> Any:
 
 
 def settings_of(rest: list[str]) -> tuple[Experiment, list[str]]:
-    """The experiment of [CONFIG.toml] [--name value ...], and those of the settings on the command
-    line that its method ignores.
-    """
+    """The experiment of [CONFIG.toml] [--name value ...], and which flags its method ignores."""
     from gcfl.experiment import compose
 
     files, explicit = overrides(rest)

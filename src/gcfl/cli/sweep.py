@@ -1,6 +1,4 @@
-"""`gcfl sweep`, `gcfl paper` and `gcfl demo`: many runs from one file, and the paper's experiments
-and the demo as such files.
-"""
+"""`gcfl sweep`, `gcfl paper`, `gcfl demo`: many runs from one file."""
 
 from __future__ import annotations
 

@@ -60,9 +60,7 @@ class ActiveSet:
         self.size = 0
 
     def enter(self, column: FloatArray, linear: float) -> None:
-        """One more point: its inner products with those before it and itself (size + 1,), and with
-        the target.
-        """
+        """One more point: inner products with those before and itself, and with the target."""
         s = self.size
         self._gram[s, : s + 1] = column
         self._gram[: s + 1, s] = column
@@ -146,9 +144,7 @@ class ActiveSet:
         return weights
 
     def _attach(self, point: int) -> bool:
-        """A row for `point` at the end of the inverse; False where it lies in the span of the
-        others.
-        """
+        """A row for `point` in the inverse; False where it lies in the others' span."""
         k = self._rows
         column = self._gram[point, self._active[:k]]
         diagonal = self._gram[point, point] + self._ridge
@@ -234,9 +230,7 @@ class ActiveSet:
         return self._drift() <= _LOST * scale
 
     def _drift(self) -> float:
-        """The largest violation of the normal equations K w + λ w = q on the active points; keeps
-        the slopes.
-        """
+        """The largest violation of K w + λ w = q on the active points; keeps the slopes."""
         s, active = self.size, self._active[: self._rows]
         self._slopes[:s] = self._linear[:s] - self._gram[:s, :s] @ self.weights[:s]
         return float(

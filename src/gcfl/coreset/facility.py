@@ -64,9 +64,7 @@ def facility_location(rows: Rows, n: int, budget: int) -> Coreset:
 
 
 def _next(rows: Rows, bounds: Tensor, covered: Tensor) -> tuple[int, Tensor]:
-    """The point of largest gain (the lowest number among equals) and its row; `bounds` get tighter
-    on the way.
-    """
+    """The point of largest gain (the lowest among equals) and its row; tightens `bounds`."""
     best, gained, kept = -1, -torch.inf, covered
     fresh = torch.zeros(len(bounds), dtype=torch.bool)
     while True:

@@ -45,9 +45,7 @@ class Gradients:
         return norms
 
     def ready_for_columns(self) -> Gradients:
-        """The same, for many Gram columns: small and tall features are kept column by column too,
-        which is half again as fast.
-        """
+        """The same, for many Gram columns: small tall features once more, column by column."""
         n, d = self.features.shape
         if n < 4 * d or n * d > _SMALL:
             return self
@@ -104,9 +102,7 @@ def whole(features: Tensor, probabilities: Tensor, labels: Tensor, bias: bool = 
 def own_label(
     features: Tensor, probabilities: Tensor, labels: Tensor, bias: bool = True
 ) -> Gradients:
-    """Gradients with respect to the weights that feed the sample's own label's output: coefficient
-    p_y - 1 (n, 1).
-    """
+    """Of the weights that feed the sample's own label: coefficient p_y - 1 (n, 1)."""
     own = probabilities.gather(1, labels[:, None])
     return Gradients(own - 1.0, features, bias)
 
@@ -114,9 +110,7 @@ def own_label(
 def label_wise_target(
     features: Tensor, probabilities: Tensor, labels: Tensor, bias: bool = True
 ) -> Tensor:
-    """(C, d + 1): row c is the mean of (p_c - 1)·[h, 1] over the samples labelled c; a class
-    without samples has a zero row.
-    """
+    """(C, d + 1): row c is the mean of (p_c - 1)·[h, 1] over the samples labelled c, or 0."""
     own = own_label(features, probabilities, labels, bias)
     rows = [own.rows(labels == c).mean()[0] for c in range(probabilities.shape[1])]
     return torch.stack(rows)

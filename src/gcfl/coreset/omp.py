@@ -36,9 +36,7 @@ class Pursuit(Options):
     """
 
     score: Score = "correlation"
-    """which point is next: correlation (classical), distance (the paper's text), nearest (no
-    residual)
-    """
+    """which point is next: correlation (classical), distance (the paper's text), nearest"""
     ridge: NonNegative = 0.5
     """λ, the weight of ‖w‖²"""
     nonnegative: bool = True
@@ -110,9 +108,7 @@ def pursue(
 
 
 def _finite(gradients: Gradients) -> tuple[Gradients, FloatArray]:
-    """The gradients and their squared norms (n,): in double precision where single overflows, an
-    error where double does too.
-    """
+    """The gradients and their squared norms (n,), in double where single overflows."""
     norms = gradients.squared_norms().numpy()
     if not np.isfinite(norms).all():
         gradients = Gradients(
@@ -125,9 +121,7 @@ def _finite(gradients: Gradients) -> tuple[Gradients, FloatArray]:
 
 
 class _Selected:
-    """The selected gradients in float64, as factors: a small ridge needs their inner products more
-    exactly than scores do.
-    """
+    """The selected gradients in float64: a small ridge needs more exact inner products."""
 
     def __init__(self, gradients: Gradients, target: Tensor, budget: int) -> None:
         self._gradients = gradients
@@ -138,9 +132,7 @@ class _Selected:
         self._count = 0
 
     def enter(self, j: int) -> tuple[FloatArray, float]:
-        """Inner products of point j with those before it and itself (count + 1,), and with the
-        target.
-        """
+        """Inner products of point j with those before it and itself, and with the target."""
         k, d = self._count, self._gradients.features.shape[1]
         self._coefficients[k] = self._gradients.coefficients[j].numpy()
         self._features[k, :d] = self._gradients.features[j].numpy()
@@ -190,9 +182,7 @@ class Singles:
         self._slack = how.tolerance * np.sqrt(np.einsum("cd,cd->c", wanted, wanted))
 
     def best(self, rows: IntArray, label: int) -> Coreset:
-        """Which of these rows, all of that label, and w = ⟨g_j, g⟩ / (‖g_j‖² + λ) where that lowers
-        the objective.
-        """
+        """The best of these rows, and w = ⟨g_j, g⟩ / (‖g_j‖² + λ) where that helps."""
         first, norms = self._inner[rows], self._norms[rows]
         gain = first if self._how.nonnegative else np.abs(first)
         j = int(scores_of(self._how, gain, first, norms).argmax())

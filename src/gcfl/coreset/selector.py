@@ -75,9 +75,7 @@ class Targeted(WithVariants):
     needs_target: ClassVar[bool] = True
     multi_label: ClassVar[bool] = True
     allow_single: bool = False
-    """accept a class with a single sample in the server's set, whose features the gradient then
-    reveals
-    """
+    """accept a class with a single clean sample, whose features the gradient then reveals"""
 
 
 def at_random(n: int, budget: int, draw: np.random.Generator) -> Coreset:

@@ -1,6 +1,4 @@
-"""What the clients see of their samples: labels and inputs after the noise that the settings ask
-for.
-"""
+"""What the clients see of their samples: labels and inputs after the noise that is asked for."""
 
 from __future__ import annotations
 
@@ -171,9 +169,7 @@ def _flip_of(kind: Kind, classes: int, options: DataOptions) -> Flip:
 
 
 def read_labels(path: str | None, source: Source) -> IntArray:
-    """(n,) the observed label of each sample, by class name, or by class number where no line is a
-    class's name.
-    """
+    """(n,) the observed labels, by class name, or by number where no line is a name."""
     if path is None:
         raise ConfigError(
             "noise_kind 'given' needs data.noise_file: a file with the observed label of every "

@@ -179,9 +179,7 @@ def _as(dtype: np.dtype[Any], values: FloatArray) -> npt.NDArray[Any]:
 def drawn(
     rows: IntArray, kinds: int, seed: int, purpose: str = "clients"
 ) -> tuple[IntArray, IntArray]:
-    """For each row, which of so many corruptions hits it, and the 32-bit word that its draws come
-    from.
-    """
+    """For each row, which of so many corruptions hits it, and the word of its draws."""
     draws = rng.words(rng.key(seed, "corruption", purpose), rows, 2)
     return (draws[:, 0] % np.uint64(kinds)).astype(np.int64), (draws[:, 1] >> np.uint64(32)).astype(
         np.int64

@@ -1,6 +1,4 @@
-"""From a source to a federation: clients with noisy labels, the server's clean set, a clean test
-set, and the truth apart.
-"""
+"""From a source to a federation: noisy clients, the server's clean set, a test set, the truth."""
 
 from __future__ import annotations
 
@@ -16,12 +14,12 @@ import torch
 from gcfl.base import rng
 from gcfl.base.data_types import IntArray, Shard
 from gcfl.base.errors import DataError
+from gcfl.base.options import resolve_size
 from gcfl.data.add_noise import Observed, add_noise, add_noise_to_set
 from gcfl.data.noise import Truth
 from gcfl.data.options import DataOptions, check
 from gcfl.data.partition import Partition, assign
-from gcfl.data.source import Source, cache_folder
-from gcfl.data.split import split, split_server
+from gcfl.data.source import Pair, Source, cache_folder
 
 LARGEST_IN_MEMORY = 2 << 30  # bytes; above, the clients' samples are a mapped file
 _BLOCK = 1024
@@ -61,9 +59,7 @@ class ClientData:
 
 @dataclass(frozen=True)
 class Federation:
-    """One federation. `truth` is for observers of a simulation only: no method is ever handed it.
-    None: nobody knows it.
-    """
+    """One federation. `truth` is for observers of a simulation only; None: nobody knows it."""
 
     clients: ClientData
     validation: Shard
@@ -146,9 +142,7 @@ def build(source: Source, options: DataOptions, seed: int) -> Federation:
 
 
 def normaliser(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Mean and sd per channel of (n, C, H, W) as (C, 1, 1), per feature of (n, d) as (d,); a
-    constant one gets sd 1.
-    """
+    """Mean and sd per channel (C, 1, 1) or per feature (d,); a constant one gets sd 1."""
     values = x.double()
     across = (0, *range(2, x.ndim))
     shape = (-1, *(1,) * (x.ndim - 2))
@@ -173,9 +167,7 @@ def _samples(x: npt.NDArray[Any], rows: IntArray, observed: Observed) -> torch.T
 
 
 def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """An array to be filled: in memory, or, where it is large, in a file without a name that goes
-    when nobody uses it.
-    """
+    """An array to be filled: in memory, or, where large, in a nameless file."""
     if int(np.prod(shape, dtype=np.int64)) * dtype.itemsize <= LARGEST_IN_MEMORY:
         return np.empty(shape, dtype)
     with tempfile.TemporaryFile(dir=cache_folder()) as file:
@@ -189,3 +181,86 @@ def _tensor(array: npt.NDArray[Any]) -> torch.Tensor:
         return torch.from_numpy(
             np.ascontiguousarray(array) if min(array.strides, default=0) < 0 else np.asarray(array)
         )
+
+
+def split(source: Source, options: DataOptions, seed: int) -> tuple[IntArray, Shard, Shard]:
+    """(rows of the clients, the server's clean set, the test set): a seeded shuffle, or the
+    source's own sets where it has them.
+    """
+    n = len(source)
+    if source.validation_from_test and source.test is not None:
+        return np.arange(n), *_split_official_test(source, source.test, options, seed)
+    test_size = 0 if source.test else resolve_size(options.test, n)
+    validation_size = 0 if source.validation else resolve_size(options.validation, n)
+    if test_size + validation_size >= n:
+        raise DataError(
+            f"data.test ({test_size}) and data.validation ({validation_size}) leave nothing of the "
+            f"{n} samples for the clients"
+        )
+    shuffled = rng.stream(seed, "split").permutation(n)
+    test, validation, rest = np.split(shuffled, [test_size, test_size + validation_size])
+    return (
+        np.sort(rest),
+        _set(source, source.validation, validation),
+        _set(source, source.test, test),
+    )
+
+
+def split_server(source: Source, options: DataOptions, seed: int) -> tuple[Shard, Shard]:
+    """(the clean set, the test set) of a source that is the server's alone."""
+    size = 0 if source.test else resolve_size(options.test, len(source))
+    if size >= len(source):
+        raise DataError(
+            f"data.test ({size}) leaves nothing of the server's {len(source)} samples for its "
+            "clean set"
+        )
+    test, validation = np.split(rng.stream(seed, "split").permutation(len(source)), [size])
+    return _set(source, source.validation, validation), _set(source, source.test, test)
+
+
+def _split_official_test(
+    source: Source, official: Pair, options: DataOptions, seed: int
+) -> tuple[Shard, Shard]:
+    """An official test set, shuffled, cut into the server's clean set and the test set.
+
+    Sizes are counts, or shares of the training set, and at most half of the official set for the
+    server; the test set gets at most what the server leaves.
+    """
+    x, y = official
+    size = resolve_size(options.validation, len(source))
+    if isinstance(options.validation, float):
+        size = min(size, len(y) // 2)
+    if size >= len(y):
+        raise DataError(
+            f"data.validation is {size}, but the official test set that it is cut from has "
+            f"{len(y)} samples"
+        )
+    if size == 0:
+        raise DataError(
+            f"the official test set has {len(y)} sample, too few for the server's clean set and "
+            "the test set both"
+        )
+    # What is beyond the end is simply not there: the test set is then all that is left.
+    end = size + resolve_size(options.test, len(source))
+    shuffled = rng.stream(seed, "split").permutation(len(y))
+    # Ids go on after the training rows, so that no two samples of a source share one.
+    validation, test = (
+        _shard(x[rows], y[rows], rows + len(source))
+        for rows in (shuffled[:size], shuffled[size:end])
+    )
+    return validation, test
+
+
+def _set(source: Source, given: Pair | None, rows: IntArray) -> Shard:
+    """A set that the source brings, or else these rows of its samples."""
+    if given is not None:
+        return _shard(*given, np.arange(len(given[1])))
+    return _shard(source.x[rows], source.y[rows], rows)
+
+
+def _shard(x: npt.NDArray[Any], y: IntArray, ids: IntArray) -> Shard:
+    return Shard(
+        torch.from_numpy(np.ascontiguousarray(x)),
+        torch.from_numpy(np.ascontiguousarray(y)),
+        ids.astype(np.int64),
+    )

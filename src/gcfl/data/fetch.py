@@ -1,6 +1,4 @@
-"""Downloads from the publishers: sizes and checksums known beforehand, resumed where they were cut,
-whole or not at all.
-"""
+"""Downloads from the publishers: checked, resumed where they were cut, whole or not at all."""
 
 from __future__ import annotations
 
@@ -165,9 +163,7 @@ def _waiting(home: Path, remote: Remote) -> Path:
 
 
 def _download(remote: Remote, path: Path, on_bytes: OnBytes) -> None:
-    """Until the file is whole and its checksum right; each attempt goes on after the bytes that are
-    there.
-    """
+    """Until the file is whole and its checksum right; each attempt goes on after the last."""
     # whole already, and waits under its own name for its folder to be moved
     if path.with_name(remote.name).exists():
         return

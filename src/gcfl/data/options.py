@@ -1,6 +1,4 @@
-"""[data]: which samples, who holds them, which labels are wrong; and which settings do not go
-together.
-"""
+"""[data]: which samples, who holds them, which labels are wrong; what does not go together."""
 
 from __future__ import annotations
 
@@ -44,9 +42,7 @@ class DataOptions(Options):
     clients: Count = 10
     """how many clients share the data"""
     partition: Literal["dirichlet", "iid", "shards", "quantity", "groups", "given"] = "dirichlet"
-    """who holds what: class shares ~ Dirichlet, evenly, few classes each, uneven sizes, whole
-    groups (writers), or a file
-    """
+    """who holds what: by class shares, evenly, few classes, uneven sizes, groups, a file"""
     alpha: Annotated[float, AfterValidator(within(0, 1e6, low_open=True))] = 0.4
     """Dirichlet concentration (dirichlet: per class; quantity: of the sizes): small is skewed"""
     classes_per_client: Count = 2
@@ -58,13 +54,9 @@ class DataOptions(Options):
     min_size: Count = 10
     """fewest samples of a client"""
     noise: Rate = 0.0
-    """share of each client's samples that is noisy (open: share of the classes that is
-    irrelevant)
-    """
+    """share of each client's samples that is noisy (open: of the classes, irrelevant)"""
     noise_kind: Kind | Annotated[list[Kind], AfterValidator(different)] = "uniform"
-    """wrong labels: uniform, pair, confusion, open, given (a file); spoiled samples: attribute; or
-    several, in equal parts
-    """
+    """wrong labels, or spoiled samples (attribute); or several kinds, in equal parts"""
     noise_rates: list[Rate] | None = None
     """a rate for each client instead of one for all"""
     noise_spread: Annotated[float, AfterValidator(within(0, 1))] = 0.0
@@ -74,9 +66,7 @@ class DataOptions(Options):
     label per line, for every sample
     """
     corruptions: Annotated[list[str], BeforeValidator(names)] | None = None
-    """attribute: which ones; unset: the paper's nine for images; missing, scale and gaussian for
-    tables
-    """
+    """attribute: which; unset: the paper's nine (images), missing, scale, gaussian (tables)"""
     severity: Annotated[int, AfterValidator(within(1, 5))] = 5
     """attribute: how strong, 1 to 5"""
     validation_noise: Rate = 0.0
@@ -97,9 +87,7 @@ class DataOptions(Options):
 
 
 def digest(options: DataOptions) -> str:
-    """A hash of the files that the settings name beside the data, or nothing where they name none:
-    it belongs to a run's identity.
-    """
+    """A hash of the files that the settings name beside the data, or nothing."""
     paths = [path for path in (options.owners, options.noise_file) if path is not None]
     if not paths:
         return ""

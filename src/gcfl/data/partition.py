@@ -1,6 +1,4 @@
-"""Who holds which sample. Clients are index lists into one array: one order and N + 1 offsets,
-whatever N is.
-"""
+"""Who holds which sample: index lists into one array, as one order and N + 1 offsets."""
 
 from __future__ import annotations
 
@@ -101,9 +99,7 @@ def assign(
 
 
 def _warn_of_lost(what: str, names: npt.NDArray[Any], rows: IntArray) -> None:
-    """Those whose samples all went to server and test are not in the federation, and somebody
-    should know.
-    """
+    """Clients whose samples all went to server and test: somebody should know."""
     everyone = np.unique(names)
     lost = np.setdiff1d(everyone, names[rows]).tolist()
     if lost:
@@ -141,9 +137,7 @@ def iid(labels: IntArray, clients: int, draw: np.random.Generator) -> IntArray:
 def dirichlet(
     labels: IntArray, classes: int, clients: int, alpha: float, draw: np.random.Generator
 ) -> IntArray:
-    """Owners (n,): for each class, shares over the clients ~ Dirichlet(alpha, ..., alpha), dealt by
-    largest remainder.
-    """
+    """Owners (n,): per class, shares ~ Dirichlet(alpha), dealt by largest remainder."""
     owners = np.empty(len(labels), dtype=np.int64)
     for label in range(classes):
         members = draw.permutation(np.flatnonzero(labels == label))
@@ -198,9 +192,7 @@ def quantity(labels: IntArray, clients: int, alpha: float, draw: np.random.Gener
 
 
 def whole_groups(groups: np.ndarray, clients: int, draw: np.random.Generator) -> IntArray:
-    """Owners (n,): every group goes whole to one client; the largest first, each to the client with
-    least so far.
-    """
+    """Owners (n,): every group whole to one client; the largest first, to the smallest client."""
     names, inverse, sizes = np.unique(groups, return_inverse=True, return_counts=True)
     if clients > len(names):
         raise DataError(

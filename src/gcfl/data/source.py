@@ -141,9 +141,7 @@ class Schema:
         return cls(tuple(classes), tuple(source.x.shape[1:]), str(source.x.dtype), source.columns)
 
     def codes(self, names: Sequence[Any] | npt.NDArray[Any], where: str) -> IntArray:
-        """Names (n,) to labels (n,) in 0 .. C - 1. A class that the server does not know is refused
-        by its name.
-        """
+        """Names (n,) to labels (n,). A class that the server does not know is refused by name."""
         numbers = {str(name): number for number, name in enumerate(self.classes)}
         texts = [str(name) for name in names]
         for text in dict.fromkeys(texts):

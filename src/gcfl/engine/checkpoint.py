@@ -74,9 +74,7 @@ class Checkpoint:
         self._forget()
 
     def _forget(self) -> None:
-        """Remove what the manifest does not name: outdated files, or those that a kill left
-        behind.
-        """
+        """Remove what the manifest does not name: outdated, or left behind by a kill."""
         for path in self._folder.iterdir():
             if path.name not in self._digests and path != self._manifest:
                 path.unlink()

@@ -1,6 +1,4 @@
-"""One client's round: select, train, answer. The same code runs in this process, in workers and on
-Flower.
-"""
+"""One client's round: select, train, answer; in this process, in workers and on Flower."""
 
 from __future__ import annotations
 
@@ -10,7 +8,7 @@ import torch
 
 from gcfl.base.data_types import Broadcast, Groups, Observed, Shard, Tree, Update
 from gcfl.data import ClientData
-from gcfl.engine.cost import Laps
+from gcfl.engine.measurement import Laps
 from gcfl.methods import ClientView, Method, Setting
 from gcfl.methods.training import learning_rate, train
 
@@ -28,9 +26,7 @@ class Reply:
 
 @dataclass(frozen=True)
 class ClientSide:
-    """All that clients have: the run's setting, the client halves of the method, and their data. No
-    truth, no D_S.
-    """
+    """All that clients have: setting, client halves, data. No truth, no D_S."""
 
     setting: Setting
     method: Method

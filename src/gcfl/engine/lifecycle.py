@@ -18,11 +18,9 @@ from typing import Any
 import torch
 from threadpoolctl import threadpool_limits
 
-from gcfl.base import failpoints
 from gcfl.base.data_types import Coreset
-from gcfl.base.environment import describe
 from gcfl.base.errors import Interrupted, RunError
-from gcfl.base.files import locked
+from gcfl.base.files import locked, reach
 from gcfl.base.record import RoundRecord
 from gcfl.data import Truth
 from gcfl.data.partition import Partition
@@ -31,7 +29,7 @@ from gcfl.engine.prepare import Prepared
 from gcfl.engine.rounds import Played, Rounds, State
 from gcfl.engine.transport import Transport
 from gcfl.experiment import Experiment
-from gcfl.results.folder import RunFolder
+from gcfl.results.folder import RunFolder, environment_of
 from gcfl.results.measures import keeps, summarise
 
 log = logging.getLogger("gcfl")
@@ -115,7 +113,7 @@ class Lifecycle:
         transport = self.connect()
         try:
             if not folder.config.exists():
-                environment = describe(experiment.engine.device, self.workers)
+                environment = environment_of(experiment.engine.device, self.workers)
                 folder.create(experiment.to_toml(), environment, self.holdings())
             self.on_start(experiment, folder, len(folder.records()))
             self._drive(self.prepared.rounds(transport))
@@ -142,7 +140,7 @@ class Lifecycle:
                     if state.round - saved >= self.checkpoint_every or rounds.over(state):
                         save(state)
                         saved = state.round
-                    failpoints.reach("round.end")
+                    reach("round.end")
                     self.on_round(record)
                     if not rounds.over(state):
                         stop.here()
@@ -191,9 +189,7 @@ def _shapes(state: State) -> dict[str, Any]:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """One thread inside, in torch and in numpy's BLAS, since the number of threads changes the
-    order of sums, and so the bits.
-    """
+    """One thread inside: the number of threads changes the order of sums, and so the bits."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

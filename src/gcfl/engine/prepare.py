@@ -29,9 +29,8 @@ from gcfl.engine.workers import Workers
 from gcfl.experiment import Experiment
 from gcfl.methods import Method, Setting
 from gcfl.methods.server_training import check as check_clean
-from gcfl.models.fingerprint import code_of, fingerprint
 from gcfl.models.network import Network
-from gcfl.models.trained import ModelGiven, module_of, pack
+from gcfl.models.trained import ModelGiven, code_of, fingerprint, module_of, pack
 
 
 @dataclass(frozen=True)
@@ -102,9 +101,7 @@ class Prepared:
 def prepare(
     experiment: Experiment, given: Given, federated: tuple[Source, Federation] | None = None
 ) -> Prepared:
-    """Read, cut, deal, flip, build the network, and check that they fit together. federated: the
-    first three are done.
-    """
+    """Read, split, spoil, build, check that all fits. federated: where the data is ready."""
     _check_device(experiment.engine.device)
     source, federation = federated or federate(experiment, given)
     method = experiment.assembled()
@@ -181,9 +178,7 @@ def setting_of(
     classes: int,
     normaliser: tuple[torch.Tensor, torch.Tensor] | None,
 ) -> Setting:
-    """What server and clients share: the network around a module, the seed, the training
-    options.
-    """
+    """What server and clients share: network, seed, length, training options."""
     keep = experiment.model.buffers == "keep"
     network = Network(
         module,
@@ -236,9 +231,7 @@ def _hold_out(experiment: Experiment, federation: Federation) -> tuple[Federatio
 def _settled(
     experiment: Experiment, source: Source, given: Given, digests: dict[str, str]
 ) -> Experiment:
-    """With the digests of what was given, and with whole paths, so that a run can be resumed from
-    any folder.
-    """
+    """With the digests, and with whole paths, so that a run resumes from any folder."""
     paths = [
         name for name in ("owners", "noise_file") if getattr(experiment.data, name) is not None
     ]

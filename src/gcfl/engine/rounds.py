@@ -15,8 +15,15 @@ from gcfl.base import rng
 from gcfl.base.data_types import Broadcast, Groups, Observed, Shard, Tree, Update
 from gcfl.base.errors import RunError
 from gcfl.base.record import CoresetUse, RoundRecord, Samples, Times, Traffic
-from gcfl.engine.cost import Stopwatch, bytes_down, mean_loss, total
-from gcfl.engine.evaluate import Scores, evaluate, mean_scores
+from gcfl.engine.measurement import (
+    Scores,
+    Stopwatch,
+    bytes_down,
+    evaluate,
+    mean_loss,
+    mean_scores,
+    total,
+)
 from gcfl.engine.transport import Transport
 from gcfl.methods import CleanOptions, Method, Replies, ServerView, Setting
 from gcfl.methods.server_training import SERVER, fine_tuned, server_update, warm_started

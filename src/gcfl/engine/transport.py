@@ -24,9 +24,7 @@ class Transport(Protocol):
         """Send each client its broadcast; the answers, sorted by client, and who failed."""
 
     def commit(self, clients: Iterable[int]) -> None:
-        """The server accepted these clients' answers: what they remember from this round now
-        counts.
-        """
+        """These answers were accepted: what the clients remember from this round counts."""
 
     def changed(self) -> dict[int, Groups]:
         """What clients remember that changed since the last call, for the checkpoint."""

@@ -22,7 +22,7 @@ from gcfl.base.data_types import Broadcast, FloatArray, Groups, IntArray, Observ
 from gcfl.base.errors import ModelError, one_line
 from gcfl.coreset import Pool, unweighted
 from gcfl.engine.client import ClientSide
-from gcfl.engine.cost import Laps
+from gcfl.engine.measurement import Laps
 from gcfl.engine.transport import ClientMemory
 from gcfl.methods import ClientView, Replies, Selection, Setting, Stacked
 from gcfl.methods.batched import Job, Stack, train_stack
@@ -76,9 +76,7 @@ def check(setting: Setting, x: torch.Tensor) -> None:
 
 @dataclass(frozen=True)
 class _SharedPass:
-    """What the model makes of the samples of all clients that choose now, in one forward pass when
-    the first of them asks.
-    """
+    """One forward pass for all clients that choose now, when the first of them asks."""
 
     side: ClientSide
     due: list[int]

@@ -146,9 +146,7 @@ class Part(Options):
         return {}
 
     def announce(self, state: Tree, view: ServerView) -> Mapping[int, Tree]:
-        """What the server adds to the message of each client; a client that is missing gets
-        nothing.
-        """
+        """What the server adds to the message of each client; who is missing gets nothing."""
         return {}
 
 
@@ -195,9 +193,7 @@ class LocalRule(Part):
         return model
 
     def begin(self, model: Tree, received: Tree, memory: Tree) -> Tree:
-        """Constants of this client's training, handed to `loss`, `correct` and `finish` as
-        `fixed`.
-        """
+        """Constants of this client's training, the `fixed` of `loss`, `correct`, `finish`."""
         return {}
 
     def forwards(self, fixed: Tree) -> int:

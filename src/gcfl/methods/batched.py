@@ -1,6 +1,4 @@
-"""The trainer for many clients at once: what `training.train` does for one, with the clients as
-every tensor's first dimension.
-"""
+"""The trainer for many clients at once: `training.train` with clients as the first dimension."""
 
 from __future__ import annotations
 
@@ -44,9 +42,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Stack:
-    """m clients after training: local models, what they send and remember (m, ...), and what it
-    took.
-    """
+    """m clients after training: local models, what they send and remember, and the cost."""
 
     clients: IntArray
     local: Tree

@@ -197,9 +197,7 @@ def parse(name: str) -> Slots:
 
 
 def canonical(name: str) -> str:
-    """One name per method: words in the catalogue's order, without `fedavg` where another word says
-    what the method is.
-    """
+    """One name per method: words in the catalogue's order, without a needless `fedavg`."""
     words = [word for word in WORDS if word in name.split("+")]
     rest = [word for word in words if word != "fedavg"]
     additions = all(not WORDS[word].decides for word in rest)

@@ -63,9 +63,7 @@ class Contrastive(LocalRule):
 
 
 def contrast(features: Tensor, common: Tensor, previous: Tensor, temperature: float) -> Tensor:
-    """(n,) the loss of each sample: log(1 + exp((s_prev - s_glob) / τ)), which is the formula
-    above.
-    """
+    """(n,) each sample's loss: log(1 + exp((s_prev - s_glob) / τ)), the formula above."""
     near, far = (
         cosine_similarity(features, other, dim=-1, eps=_SHORTEST) for other in (common, previous)
     )

@@ -41,9 +41,7 @@ class TrainOptions(Options):
     schedule: Literal["cosine", "constant"] = "cosine"
     """learning rate over the rounds"""
     loss: Literal["cross-entropy", "gce", "sce"] = "cross-entropy"
-    """loss of a sample; gce and sce (generalised and symmetric cross-entropy) bear with wrong
-    labels
-    """
+    """loss of a sample; gce and sce (generalised, symmetric) bear with wrong labels"""
     smoothing: Annotated[
         float, AfterValidator(within(0, 1, high_open=True)), AfterValidator(_with_cross_entropy)
     ] = 0.0

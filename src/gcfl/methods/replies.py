@@ -63,9 +63,7 @@ class Replies(Mapping[int, Update]):
         return torch.stack([update.payload[part][name] for update in self.values()])
 
     def mean(self, by_examples: bool) -> Tree:
-        """The weighted mean of the deltas, summed in the order of the clients; whole numbers are
-        averaged in float64.
-        """
+        """The weighted mean of the deltas, in the order of the clients."""
         return mean_delta(list(self.values()), by_examples)
 
     def sum(self, part: str, name: str) -> Tensor:
@@ -98,9 +96,7 @@ class Replies(Mapping[int, Update]):
 
 
 def mean_delta(updates: list[Update], by_examples: bool) -> Tree:
-    """The weighted mean of the deltas, summed in the order given; whole numbers are averaged in
-    float64.
-    """
+    """The weighted mean of the deltas, in the order given; whole numbers in float64."""
     shares = [float(update.examples) if by_examples else 1.0 for update in updates]
     total = sum(shares)
     mean: Tree = {}
@@ -115,9 +111,7 @@ def mean_delta(updates: list[Update], by_examples: bool) -> Tree:
 
 
 class Stacked(Replies):
-    """Answers of many clients trained at once: each tensor with the clients as its first
-    dimension.
-    """
+    """Answers of many clients trained at once: tensors with clients as first dimension."""
 
     def __init__(
         self,

@@ -60,9 +60,7 @@ class Periodic(SelectionRule, Selector):
     every: Count = 10
     """K: rounds between two selections"""
     schedule: Literal["age", "paper"] = "age"
-    """age: a client selects when its last selection is K rounds old; paper: only in rounds
-    divisible by K
-    """
+    """age: select when the last selection is K rounds old; paper: in rounds divisible by K"""
 
     def check(self, validation: Shard, classes: tuple[str | int, ...]) -> None:
         if self.needs_target:

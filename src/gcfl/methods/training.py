@@ -67,9 +67,7 @@ class SGD:
 
     @torch.no_grad()
     def step(self, gradients: list[Tensor], first: int | None = None) -> None:
-        """One step, of the first so many rows of every tensor where that is said; the gradients may
-        be overwritten.
-        """
+        """One step, of the first so many rows if said; the gradients may be overwritten."""
         params, buffers = self._params, self._buffers
         if first is not None and first < len(params[0]):
             params, buffers = (

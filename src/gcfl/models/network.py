@@ -117,9 +117,7 @@ class Network:
         return {name: tensor.detach().clone() for name, tensor in _tensors(self.module)}
 
     def prepare(self, x: Tensor) -> Tensor:
-        """Raw samples to what the module eats: on the device, in its type, normalised, channels
-        last.
-        """
+        """Raw samples to what the module eats: device, type, normalised, channels last."""
         x = x.to(self.device)
         if self._as_given:
             return x.to(self._dtype) if x.is_floating_point() else x
@@ -264,9 +262,7 @@ def _tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def _can_average(buffer: Tensor) -> bool:
-    """Statistics and counters travel; masks and tables of any other kind, and those that hold
-    infinities, stay as they are.
-    """
+    """Statistics and counters travel; other buffers, and infinite ones, stay as they are."""
     if buffer.is_floating_point():
         return bool(torch.isfinite(buffer).all())
     return buffer.dtype in (torch.int32, torch.int64)

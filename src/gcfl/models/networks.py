@@ -36,9 +36,7 @@ class ModelOptions(Options):
     last_relu: bool = True
     """cnn: ReLU before the last layer (the authors' code has none)"""
     projection: Count | None = None
-    """mlp, cnn: MOON's projection head before the last layer, two layers of which the last has this
-    width
-    """
+    """mlp, cnn: width of MOON's projection head (two layers) before the last layer"""
     head: str | None = None
     """name of the last linear layer, where it cannot be found"""
     buffers: Literal["average", "keep"] = "average"
@@ -111,9 +109,7 @@ MODELS: dict[str, Callable[[tuple[int, ...], int, ModelOptions], nn.Module]] = {
 
 
 def make(shape: tuple[int, ...], classes: int, options: ModelOptions, seed: int) -> nn.Module:
-    """The named network for samples of that shape, with torch's default initialisation from the
-    run's seed.
-    """
+    """The named network for that shape, initialised by torch's defaults from the run's seed."""
     if options.name not in MODELS:
         raise ConfigError(
             f"model.name {options.name!r} is unknown{did_you_mean(options.name, MODELS)}"

@@ -1,6 +1,4 @@
-"""A look at a federation before anything is trained on it: a table, two heatmaps, a sheet of
-samples.
-"""
+"""A look at a federation before training on it: a table, two heatmaps, a sheet of samples."""
 
 from __future__ import annotations
 
@@ -125,9 +123,7 @@ def _kinds(federation: Federation) -> list[Kind]:
 
 
 def _noise(source: Source, federation: Federation, truth: Truth, path: Path) -> None:
-    """How many of a client's samples under each label are noisy; of many clients, how many of all
-    their samples.
-    """
+    """How many of a client's samples are noisy, per label; of many clients, of all samples."""
     counts = label_counts(federation)
     every, noisy = counts.values, label_counts(federation, truth.noisy).values
     title = f"Noisy samples {{}}at each client: {source.name}"

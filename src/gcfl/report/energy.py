@@ -35,9 +35,7 @@ class Meter:
         self.folder, self._done = folder, done
 
     def write(self, kwh: float) -> Path | None:
-        """Add to what earlier stretches of the same run took; a run that was finished before gets
-        nothing.
-        """
+        """Add to what earlier stretches of the run took; one that was finished gets nothing."""
         if self.folder is None:
             return None
         path = self.folder.energy
@@ -50,9 +48,7 @@ class Meter:
 
 @contextmanager
 def measured() -> Iterator[Meter]:
-    """Estimate the energy of the run started inside; where codecarbon is not installed, say so and
-    measure nothing.
-    """
+    """Estimate the energy of the run started inside; without codecarbon, say so."""
     meter = Meter()
     try:
         from codecarbon import OfflineEmissionsTracker

@@ -114,9 +114,7 @@ def _legend(section: Section, lines: Sequence[str]) -> list[str]:
 
 
 def _columns(names: Sequence[str], width: float) -> int:
-    """So many names stand beside each other in a legend of this width, in rows as equal as can
-    be.
-    """
+    """So many names stand beside each other in a legend of this width, in equal rows."""
     longest = max(map(len, names), default=0) + 8  # with the piece of line before it
     most = max(1, int(_LETTERS * width / longest))
     rows = max(1, math.ceil(len(names) / most))

@@ -10,12 +10,11 @@ from gcfl import __version__
 from gcfl.report import tables
 from gcfl.report.energy import energy_note
 from gcfl.report.plots import PALETTE, Bars, Chart, Plot, Section, line_names, table
-from gcfl.report.reference import Beside
 from gcfl.report.svg import draw, number, swatch
-from gcfl.results.collect import Collected
+from gcfl.report.tables import Beside
 from gcfl.results.groups import Study, order, shown
 from gcfl.results.measures import human, measure, seen_in
-from gcfl.results.run import Run
+from gcfl.results.run import Collected, Run
 
 # The browser itself refuses every request, should a name ever slip through the escaping.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"

@@ -47,9 +47,7 @@ class Counts:
 
 
 def class_counts(source: Source, federation: Federation) -> Counts:
-    """How many samples of each class the clients have: of the true one where it is known, else as
-    they are labelled.
-    """
+    """How many samples of each true class the clients have; as labelled, where unknown."""
     if federation.truth is None:
         return label_counts(federation)
     true = source.y[federation.clients.ids]
@@ -57,9 +55,7 @@ def class_counts(source: Source, federation: Federation) -> Counts:
 
 
 def label_counts(federation: Federation, mask: npt.NDArray[np.bool_] | None = None) -> Counts:
-    """How many samples a client has under each label that it sees; mask (by row of the source)
-    picks some.
-    """
+    """How many samples a client has under each label; mask (by source row) picks some."""
     clients, classes = federation.clients, federation.classes
     chosen = None if mask is None else mask[clients.ids]
     counts = _tally(federation, clients.y.numpy(), len(classes), chosen)

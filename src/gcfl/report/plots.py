@@ -92,9 +92,7 @@ class Bars:
 
 @dataclass(frozen=True)
 class Heat:
-    """values (rows, columns) in `unit`, NaN where there is nothing; top: the largest there can
-    be.
-    """
+    """values (rows, columns) in `unit`, NaN where there is nothing; top: the largest possible."""
 
     id: str
     title: str
@@ -141,9 +139,7 @@ def table(plot: Plot) -> tuple[list[str], list[list[Any]]]:
 
 
 def _course_table(chart: Chart) -> tuple[list[str], list[list[Any]]]:
-    """By round; where the axis is a cost, that is told beside each value. Long runs show some
-    rounds only.
-    """
+    """By round, a cost told beside each value. Long runs show some rounds only."""
     every = sorted({number for line in chart.lines for number in line.rounds})
     step = -(-len(every) // _MOST_ROWS)
     cost = chart.x != "rounds"

@@ -1,6 +1,4 @@
-"""How a run tells that it is alive: a bar on a terminal, plain lines elsewhere, nothing when quiet.
-All on stderr.
-"""
+"""How a run tells that it is alive: a bar on a terminal, lines elsewhere; all on stderr."""
 
 from __future__ import annotations
 
@@ -103,9 +101,7 @@ class Progress:
 
 
 class _Warnings(logging.Handler):
-    """The package's warnings and what it says of long work on data, one line each, not torn by the
-    bar.
-    """
+    """The package's warnings, and what it says of long work, not torn by the bar."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(logging.INFO)

@@ -13,10 +13,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from gcfl.report import tables
-from gcfl.results.collect import read
 from gcfl.results.groups import Study, shown
 from gcfl.results.measures import human, measure, seen_in
-from gcfl.results.run import Run
+from gcfl.results.run import Run, read
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _HEIGHT = 8
@@ -42,9 +41,7 @@ def one_line(run: Run) -> str:
 
 
 def hint(run: Run) -> str | None:
-    """A word where the training has hardly begun: the loss is still near that of guessing,
-    log C.
-    """
+    """A word where training has hardly begun: the loss is near that of guessing, log C."""
     last = run.rounds[-1]
     if last.train_loss is None or last.per_class is None:
         return None
@@ -193,9 +190,7 @@ def chart(
     height: int = _HEIGHT,
     scale: tuple[float, float] | None = None,
 ) -> list[str]:
-    """A block chart with the scale (of these values, if none is given) on the left, one line per
-    row.
-    """
+    """A block chart with the scale on the left, one line per row."""
     if not values:
         return []
     columns = min(width, len(values))

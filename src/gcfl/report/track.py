@@ -22,10 +22,10 @@ from gcfl.base.errors import ConfigError, RunError, one_line
 from gcfl.base.record import RoundRecord
 from gcfl.base.settings import flat
 from gcfl.experiment import Experiment
-from gcfl.results.collect import read
 from gcfl.results.folder import RunFolder
 from gcfl.results.groups import shown
 from gcfl.results.measures import scalars
+from gcfl.results.run import read
 
 log = logging.getLogger("gcfl")
 _LONGEST = 500  # letters of a parameter that every MLflow takes

@@ -14,7 +14,10 @@ energy.json        what was measured of its energy, if anything was
 from __future__ import annotations
 
 import json
+import os
+import platform
 from collections.abc import Mapping
+from importlib import metadata
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -68,9 +71,7 @@ class RunFolder:
         write_atomic(self.config, config.encode())
 
     def set_aside(self) -> None:
-        """Move an earlier run, whole and at once, to a folder of its own beside it, so that nothing
-        is lost.
-        """
+        """Move an earlier run, whole, to a folder of its own beside it: nothing is lost."""
         if not self.path.exists():
             return
         number = 1
@@ -167,3 +168,33 @@ class RunFolder:
 
 def _round_of(path: Path) -> int:
     return int(path.stem.removeprefix("round-"))
+
+
+_PACKAGES = ("gcfl", "torch", "numpy", "scipy", "scikit-learn", "pydantic", "safetensors")
+
+
+def environment_of(device: str, workers: int) -> dict[str, Any]:
+    """Versions, processor, memory; nothing that names a person or a machine."""
+    return {
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.release()}",
+        "packages": {name: metadata.version(name) for name in _PACKAGES},
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "device": device if device == "cpu" else f"{device} ({_accelerator(device)})",
+        "workers": workers,
+    }
+
+
+def _processor() -> str:
+    information = Path("/proc/cpuinfo")
+    if information.exists():
+        for line in information.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _accelerator(device: str) -> str:
+    return torch.cuda.get_device_name(device) if device.startswith("cuda") else device

@@ -12,9 +12,8 @@ from typing import Any
 
 from gcfl.experiment import SHORT
 from gcfl.methods import WORDS, parse
-from gcfl.results.collect import NEUTRAL
 from gcfl.results.measures import Measure, Spread, measure, spread
-from gcfl.results.run import Run
+from gcfl.results.run import NEUTRAL, Run
 
 ACCURACY = measure("accuracy")
 # The order in which settings are tried as an explanation of what differs; the others follow by
@@ -62,9 +61,7 @@ class Group:
 
     @cached_property
     def used(self) -> list[Run]:
-        """The runs that figures are made of: the finished ones, or, where none is, what
-        there is.
-        """
+        """The runs that figures are made of: the finished ones, or what there is."""
         finished = [run for run in self.runs if run.finished]
         return finished or [run for run in self.runs if run.rounds]
 
@@ -84,9 +81,7 @@ class Group:
 
     @property
     def knows_truth(self) -> bool:
-        """A method that is told which samples are clean is a mark to measure by, not a
-        competitor.
-        """
+        """A method that is told the truth is a mark to measure by, not a competitor."""
         words = self.runs[0].method.split("+")
         return any("clean_only" in WORDS[word].decides for word in words if word in WORDS)
 
@@ -130,9 +125,7 @@ class Study:
 
     @cached_property
     def best(self) -> list[Group]:
-        """In each scene with several methods the finished group with the highest accuracy; ties
-        share it.
-        """
+        """In each scene with several methods the finished group of highest accuracy."""
         winners = []
         for groups in self.scenes.values():
             rated = [
@@ -174,9 +167,7 @@ def study(runs: Sequence[Run], labels: Mapping[str, str] | None = None) -> Study
 
 
 def _labelled(groups: list[Group], labels: Mapping[str, str]) -> list[Group]:
-    """By their names in the sweep, in its order, where those and the methods' own names go hand in
-    hand.
-    """
+    """By their names and order in the sweep, where those tell the groups apart."""
     pairs = {(group.line, labels.get(run.folder.name)) for group in groups for run in group.runs}
     names = {line: label for line, label in pairs if label is not None}
     if not (len(pairs) == len(names) == len(set(names.values()))):
@@ -218,9 +209,7 @@ def _seeds_collide(runs: Sequence[Run], columns: list[str]) -> bool:
 
 
 def _group(members: list[Run], columns: list[str], runs: Sequence[Run]) -> Group:
-    """What a method, or a data set, has one value of does not tell its runs apart, and is left out
-    of their name.
-    """
+    """Settings of which a method, or a data set, has one value are left out of the name."""
     values = {name: members[0].settings.get(name) for name in columns}
     spoken = {}
     for name, value in values.items():

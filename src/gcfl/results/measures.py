@@ -263,9 +263,7 @@ def total_cost(records: Sequence[RoundRecord]) -> dict[str, Any]:
 
 
 def keeps(settings: Mapping[str, Any]) -> str:
-    """last or best, by a run's settings; a model that is fine-tuned at the end is scored in the
-    last round.
-    """
+    """last or best, by a run's settings; fine-tuned at the end, it is the last round."""
     clean = settings.get("clean", {})
     return "last" if clean.get("fine_tune") == "end" else str(clean.get("keep", "last"))
 

@@ -62,9 +62,7 @@ class Plan:
 
 
 def recipe_names(of_paper: bool = True) -> list[str]:
-    """The recipes in the package, in the order of their files' names: the paper's experiments, or
-    all there are.
-    """
+    """The recipes in the package, sorted: the paper's experiments, or all there are."""
     files = [entry.name for entry in (resources.files("gcfl.sweep") / "recipes").iterdir()]
     names = sorted(name.removesuffix(".toml") for name in files if name.endswith(".toml"))
     return [name for name in names if not of_paper or "paper" in read_recipe(name)]

@@ -44,9 +44,7 @@ OnOutcome = Callable[[Outcome], None]
 
 
 def run_cells(cells: Sequence[Cell], out: Path, jobs: int, on_outcome: OnOutcome) -> list[Outcome]:
-    """The outcome of every cell, in their order. Ctrl-C ends the runs that are going on, and
-    nothing of them is lost.
-    """
+    """The outcome of every cell, in their order. Ctrl-C ends them, and loses nothing."""
     outcomes: dict[int, Outcome] = {}
 
     def settle(place: int, outcome: Outcome) -> None:

@@ -1,6 +1,4 @@
-"""What a sweep found: its runs in groups, as files and as a figure. Tables and plots are the
-report's.
-"""
+"""What a sweep found: its runs in groups, as files and as a figure, by the report's means."""
 
 from __future__ import annotations
 
@@ -34,9 +32,7 @@ def grouped(outcomes: Sequence[Outcome]) -> Study:
 
 
 def facts(group: Group) -> dict[str, Any]:
-    """What the summary says of it: first what repeats from run to run, then what it cost this
-    time.
-    """
+    """What the summary says of it: first what repeats, then what it cost this time."""
     found: dict[str, Any] = {**group.values, "seeds": len(group.runs)}
     accuracy = group.accuracy
     found |= {"accuracy": accuracy.mean, "sd": accuracy.sd} if accuracy else {}
@@ -73,9 +69,7 @@ def write_summary(plan: Plan, outcomes: Sequence[Outcome], study: Study, out: Pa
 
 
 def draw(plan: Plan, study: Study, path: Path) -> Path | None:
-    """The picture that [figure] asks for; None where it asks for none or there is nothing to
-    show.
-    """
+    """The picture that [figure] asks for; None where there is none, or nothing to show."""
     if not plan.figure or not study.groups:
         return None
     from gcfl.report.charts import figure
@@ -102,9 +96,7 @@ def _paper_column(plan: Plan, study: Study) -> dict[str, list[str]]:
 
 
 def _beside(plan: Plan, study: Study) -> list[dict[str, Any]]:
-    """The paper's figures next to ours, as a report shows them; empty where the paper gives none
-    for any group.
-    """
+    """The paper's figures next to ours, for a report; empty where the paper has none."""
     rows = [
         {
             "label": " ".join(str(one) for one in group.values.values()),

@@ -1,6 +1,4 @@
-"""Hugging Face datasets: a name on the hub (hf:owner/name), a folder from save_to_disk, or the
-object itself.
-"""
+"""Hugging Face datasets: on the hub (hf:owner/name), from save_to_disk, or the object itself."""
 
 from __future__ import annotations
 

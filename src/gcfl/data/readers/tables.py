@@ -160,9 +160,7 @@ def _numbers(path: Path, name: str, values: Any) -> npt.NDArray[np.float32]:
 
 
 def _labels(path: Path, values: Any) -> npt.NDArray[Any]:
-    """Whole numbers where every cell is written as one (7 or 7.0, not 007), else names as they
-    stand.
-    """
+    """Whole numbers where every cell is written as one (7 or 7.0, not 007), else names."""
     column = np.asarray(values)
     cells = ["" if cell is None else str(cell) for cell in column.tolist()]
     missing = [row for row, cell in enumerate(cells) if cell.strip().lower() in ("", "nan")]
