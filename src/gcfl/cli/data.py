@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from gcfl.cli.settings import settings_of
+from gcfl.cli.settings import add_group, add_verb, settings_of
 
 _DESCRIBE = """\
 Build the federation of a configuration and look at it: who holds what, how much of it is noisy.
@@ -18,39 +18,25 @@ gcfl run, for example:
 
 
 def add(verbs: Any, common: argparse.ArgumentParser) -> None:
-    data = verbs.add_parser(
-        "data", help="list, fetch or look at data: gcfl data list|fetch|describe", parents=[common]
-    )
-    actions = data.add_subparsers(
-        dest="action", metavar="ACTION", parser_class=type(common), required=True
-    )
-    there = actions.add_parser(
-        "list", help="which sets are there, and which are missing", parents=[common]
-    )
-    there.set_defaults(call=_list)
-    fetch = actions.add_parser(
-        "fetch", help="download sets from their publishers", parents=[common]
-    )
-    fetch.set_defaults(call=_fetch)
+    about = "list, fetch or look at data: gcfl data list|fetch|describe"
+    actions = add_group(verbs, common, "data", about)
+    add_verb(actions, common, "list", _list, "which sets are there, and which are missing")
+    fetch = add_verb(actions, common, "fetch", _fetch, "download sets from their publishers")
     fetch.add_argument("names", metavar="NAME", nargs="+")
-    fetch.add_argument(
-        "--again",
-        action="store_true",
-        help="though it is there; what is there is set aside as NAME.before",
-    )
-    describe = actions.add_parser(
+    about = "though it is there; what is there is set aside as NAME.before"
+    fetch.add_argument("--again", action="store_true", help=about)
+    describe = add_verb(
+        actions,
+        common,
         "describe",
-        help="who holds what, and how noisy it is",
+        _describe,
+        "who holds what, and how noisy it is",
         usage="gcfl data describe [CONFIG.toml] [--key value ...] [--out DIR]",
         description=_DESCRIBE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        parents=[common],
-        allow_abbrev=False,
     )
-    describe.set_defaults(call=_describe, takes_settings=True)
-    describe.add_argument(
-        "--out", type=Path, default=Path("data-look"), help="where the pictures go (data-look)"
-    )
+    describe.set_defaults(takes_settings=True)
+    out = "where the pictures go (data-look)"
+    describe.add_argument("--out", type=Path, default=Path("data-look"), help=out)
 
 
 def _list(_: argparse.Namespace, __: list[str]) -> None:

@@ -8,59 +8,37 @@ from pathlib import Path
 from typing import Any
 
 from gcfl.base.errors import ConfigError
-from gcfl.cli.settings import settings_of
+from gcfl.cli.settings import add_group, add_verb, settings_of
 
 _NAME = r"[\w.-]+"
 
 
 def add(verbs: Any, common: argparse.ArgumentParser) -> None:
-    flower = verbs.add_parser(
-        "flower",
-        help="the same on Flower, across machines: gcfl flower export|up|down",
-        parents=[common],
-    )
-    actions = flower.add_subparsers(
-        dest="action", metavar="ACTION", parser_class=type(common), required=True
-    )
-    export = actions.add_parser(
+    about = "the same on Flower, across machines: gcfl flower export|up|down"
+    actions = add_group(verbs, common, "flower", about)
+    export = add_verb(
+        actions,
+        common,
         "export",
-        help="write a complete Flower app",
+        _export,
+        "write a complete Flower app",
         usage="gcfl flower export [CONFIG.toml|RUN] DIR [--key value ...]",
-        description="Write a Flower app that plays the experiment of a configuration, a run folder "
-        "or flags: flwr run DIR runs it.",
-        parents=[common],
-        allow_abbrev=False,
+        description="Write a Flower app that plays the experiment of a configuration, a run\n"
+        "folder or flags: flwr run DIR runs it.",
     )
-    export.set_defaults(call=_export, takes_settings=True)
+    export.set_defaults(takes_settings=True)
     export.add_argument("--to", type=Path, help="the folder of the app, instead of DIR")
-    export.add_argument(
-        "--sites",
-        help="a,b,c: sites that bring their own data; --data is then the server's own clean "
-        "samples",
-    )
-    up = actions.add_parser(
-        "up",
-        help="start a SuperLink and SuperNodes here, with TLS and node authentication",
-        parents=[common],
-    )
-    up.set_defaults(call=_up)
+    about = "a,b,c: sites with their own data; --data is then the server's own clean samples"
+    export.add_argument("--sites", help=about)
+    about = "start a SuperLink and SuperNodes here, with TLS and node authentication"
+    up = add_verb(actions, common, "up", _up, about)
     up.add_argument("--nodes", type=int, default=3, help="how many SuperNodes (3)")
-    up.add_argument(
-        "--site",
-        action="append",
-        metavar="NAME=PATH",
-        help="a SuperNode for a site with its own data; once for each",
-    )
-    down = actions.add_parser("down", help="end what up started", parents=[common])
-    down.set_defaults(call=_down)
+    about = "a SuperNode for a site with its own data; once for each"
+    up.add_argument("--site", action="append", metavar="NAME=PATH", help=about)
+    down = add_verb(actions, common, "down", _down, "end what up started")
     for one in (up, down):
-        one.add_argument(
-            "--in",
-            dest="place",
-            type=Path,
-            default=Path("federation"),
-            help="its folder (federation)",
-        )
+        place = Path("federation")
+        one.add_argument("--in", dest="place", type=Path, default=place, help="its folder")
 
 
 def _installed() -> None:

@@ -35,6 +35,13 @@ def add_verb(
     return parser
 
 
+def add_group(verbs: Any, common: argparse.ArgumentParser, name: str, help: str) -> Any:
+    """A verb that only leads to others: what to add those to."""
+    group = verbs.add_parser(name, help=help, parents=[common])
+    kind = type(common)
+    return group.add_subparsers(dest="action", metavar="ACTION", parser_class=kind, required=True)
+
+
 def overrides(rest: list[str]) -> tuple[list[str], dict[str, tuple[str, Any]]]:
     """What stands alone, and the settings: ['my.toml', '--train.lr', '0.1'] to (['my.toml'],
     {'train.lr': ('--train.lr', 0.1)}).

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gcfl.base.errors import ConfigError, RunError, did_you_mean
-from gcfl.cli.settings import add_verb
+from gcfl.cli.settings import add_group, add_verb
 
 if TYPE_CHECKING:
     from gcfl.sweep import Plan
@@ -39,10 +39,7 @@ def add(verbs: Any, common: argparse.ArgumentParser) -> None:
     demo.add_argument("--rounds", type=int, help=rounds)
 
     about = "the paper's experiments: gcfl paper list|run|table"
-    paper = add_verb(verbs, common, "paper", _list, about)
-    actions = paper.add_subparsers(
-        dest="action", metavar="ACTION", parser_class=type(common), required=True
-    )
+    actions = add_group(verbs, common, "paper", about)
     add_verb(actions, common, "list", _list, "every experiment of the paper, and what it reports")
     run = add_verb(actions, how, "run", _recipe, "run one of them")
     run.add_argument("source", metavar="RECIPE")
