@@ -47,8 +47,3 @@ def test_links_lead_somewhere():
             assert target.startswith("http") or (page.parent / target).exists(), (
                 f"{target} in {page.name}"
             )
-
-
-def test_modules_are_short():
-    for path in (ROOT / "src").rglob("*.py"):
-        assert len(path.read_text().splitlines()) <= 370, path

@@ -29,8 +29,7 @@ from gcfl.engine.prepare import Prepared
 from gcfl.engine.rounds import Played, Rounds, State
 from gcfl.engine.transport import Transport
 from gcfl.experiment import Experiment
-from gcfl.results.folder import RunFolder, environment_of
-from gcfl.results.measures import keeps, summarise
+from gcfl.results.folder import RunFolder, environment_of, keeps, summarise
 
 log = logging.getLogger("gcfl")
 OnStart = Callable[[Experiment, RunFolder, int], None]

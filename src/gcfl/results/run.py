@@ -22,8 +22,7 @@ from gcfl.base.files import owner
 from gcfl.base.record import RoundRecord
 from gcfl.base.settings import flat
 from gcfl.models.trained import ModelGiven, TrainedModel, unpack
-from gcfl.results.folder import RunFolder
-from gcfl.results.measures import keeps, kept, summarise, total_cost
+from gcfl.results.folder import RunFolder, keeps, kept, summarise, total_cost
 
 
 class Run:
