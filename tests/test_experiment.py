@@ -13,7 +13,7 @@ import pytest
 
 from gcfl import experiment as config
 from gcfl.base.errors import ConfigError
-from gcfl.base.settings import flat, read_toml, renamed
+from gcfl.base.options import flat, read_toml, renamed
 from helpers import ROOT, run, tiny
 
 OLD = ROOT / "tests" / "results" / "version0"

@@ -19,8 +19,19 @@ from pydantic import AfterValidator, Field, SerializeAsAny
 from pydantic.fields import FieldInfo
 
 from gcfl.base.errors import ConfigError
-from gcfl.base.options import Count, Options, Size, at_least
-from gcfl.base.settings import Where, assign, checked, flat, nested, read_toml, renamed
+from gcfl.base.options import (
+    Count,
+    Options,
+    Size,
+    Where,
+    assign,
+    at_least,
+    checked,
+    flat,
+    nested,
+    read_toml,
+    renamed,
+)
 from gcfl.data import DataOptions
 from gcfl.methods import (
     SECTIONS,

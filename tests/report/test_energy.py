@@ -9,7 +9,7 @@ import pytest
 
 import gcfl
 from gcfl.report.build import report
-from gcfl.report.energy import measured
+from gcfl.report.track import measured
 from helpers import tiny
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from gcfl.base import rng
 from gcfl.base.data_types import Coreset
 from gcfl.base.errors import ConfigError, DataError, did_you_mean
-from gcfl.base.settings import checked
+from gcfl.base.options import checked
 from gcfl.coreset.baselines import Agreement, Random, SmallLoss
 from gcfl.coreset.matching import Glister, GradientMatching, GradMatch
 from gcfl.coreset.pool import Pool

@@ -11,7 +11,7 @@ from pathlib import Path
 from flwr.app import Context
 
 from gcfl import experiment as config
-from gcfl.base.settings import assign
+from gcfl.base.options import assign
 from gcfl.engine.prepare import Given, Prepared, prepare
 from gcfl.experiment import Experiment
 from gcfl.flower.client import Site

@@ -29,7 +29,7 @@ from gcfl.base import rng
 from gcfl.base.codec import decode, encode
 from gcfl.base.data_types import Tree
 from gcfl.base.errors import ConfigError
-from gcfl.base.settings import checked
+from gcfl.base.options import checked
 from gcfl.coreset import SELECTORS, Pool
 from gcfl.flower.samples import Chosen, Read, batches, check_labels, dataset_of, narrowed
 from gcfl.flower.store import Store, store_of

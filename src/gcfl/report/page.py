@@ -8,10 +8,10 @@ from importlib import resources
 
 from gcfl import __version__
 from gcfl.report import tables
-from gcfl.report.energy import energy_note
 from gcfl.report.plots import PALETTE, Bars, Chart, Plot, Section, line_names, table
 from gcfl.report.svg import draw, number, swatch
 from gcfl.report.tables import Beside
+from gcfl.report.track import energy_note
 from gcfl.results.groups import Study, order, shown
 from gcfl.results.measures import human, measure, seen_in
 from gcfl.results.run import Collected, Run

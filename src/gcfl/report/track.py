@@ -1,12 +1,16 @@
-"""Rounds to TensorBoard or MLflow: afterwards from run folders, or while a run goes on.
+"""What watches a run: TensorBoard, MLflow (also afterwards, from run folders), an energy estimate.
 
     gcfl.report.track.TensorBoard("logs").send("runs/digits-...")
 
     with gcfl.report.track.MLflow("sqlite:///mlflow.db") as sink:
         gcfl.run(..., on_start=sink.start, on_round=sink)
 
-A tracker changes nothing in a run, and is no part of what a run is. Steps are rounds, counted from
-0 as in rounds.jsonl.
+    with gcfl.report.track.measured() as meter:
+        gcfl.run(..., on_start=meter.start)
+
+They change nothing in a run, and are no part of what a run is. Steps are rounds, counted from 0 as
+in rounds.jsonl. Energy is codecarbon's estimate, kept in the run folder as energy.json: few machines
+let a program read their power, and what cannot be read is guessed from the processor's name.
 """
 
 from __future__ import annotations
@@ -14,18 +18,20 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
 from gcfl.base.errors import ConfigError, RunError, one_line
+from gcfl.base.files import read_json, write_json
+from gcfl.base.options import flat
 from gcfl.base.record import RoundRecord
-from gcfl.base.settings import flat
 from gcfl.experiment import Experiment
 from gcfl.results.folder import RunFolder
 from gcfl.results.groups import shown
 from gcfl.results.measures import scalars
-from gcfl.results.run import read
+from gcfl.results.run import Run, read
 
 log = logging.getLogger("gcfl")
 _LONGEST = 500  # letters of a parameter that every MLflow takes
@@ -177,3 +183,66 @@ class MLflow(Sink):
     def end(self, finished: bool) -> None:
         if self._run:
             self._client.set_terminated(self._run, "FINISHED" if finished else "KILLED")
+
+
+class Meter:
+    """Learns from `start`, given as on_start, which folder is written and from which round on."""
+
+    def __init__(self) -> None:
+        self.folder: RunFolder | None = None
+        self._done = 0
+
+    def start(self, _: Any, folder: RunFolder, done: int) -> None:
+        self.folder, self._done = folder, done
+
+    def write(self, kwh: float) -> Path | None:
+        """Add to what earlier stretches of the run took; one that was finished gets nothing."""
+        if self.folder is None:
+            return None
+        path = self.folder.energy
+        before = read_json(path) if self._done and path.exists() else {"kwh": 0.0, "rounds": 0}
+        rounds = before["rounds"] + len(self.folder.records()) - self._done
+        total = {"kwh": before["kwh"] + kwh, "rounds": rounds, "source": "codecarbon, an estimate"}
+        write_json(path, total)
+        return path
+
+
+@contextmanager
+def measured() -> Iterator[Meter]:
+    """Estimate the energy of the run started inside; without codecarbon, say so."""
+    meter = Meter()
+    try:
+        from codecarbon import OfflineEmissionsTracker
+    except ImportError:
+        log.warning(
+            "energy is not estimated: codecarbon is not installed (pip install 'gcfl[energy]')"
+        )
+        yield meter
+        return
+    # Offline, since a run asks nobody. The country matters for CO2 alone, which we do not tell.
+    tracker = OfflineEmissionsTracker(
+        country_iso_code="DEU", save_to_file=False, log_level="error", tracking_mode="process"
+    )
+    tracker.start()
+    try:
+        yield meter
+    finally:
+        tracker.stop()
+        # codecarbon keeps its own failures to itself
+        found = getattr(tracker, "final_emissions_data", None)
+        if found is None:
+            log.warning("energy is not estimated: codecarbon measured nothing")
+        else:
+            meter.write(float(found.energy_consumed))
+
+
+def energy_note(runs: Sequence[Run]) -> list[str]:
+    """A sentence for the report, where any run has an estimate."""
+    known = [run for run in runs if run.energy]
+    if not known:
+        return []
+    part = [run for run in known if run.energy.get("rounds") != len(run.rounds)]
+    note = f"Energy is an estimate (codecarbon), known for {len(known)} of {len(runs)} runs."
+    if part:
+        note += f" For {len(part)} of them it covers some of the rounds only, and is not shown."
+    return [note]

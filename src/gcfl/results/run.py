@@ -19,8 +19,8 @@ from gcfl import experiment
 from gcfl.base.data_types import Coreset
 from gcfl.base.errors import GcflError, RunError, one_line
 from gcfl.base.files import owner
+from gcfl.base.options import flat
 from gcfl.base.record import RoundRecord
-from gcfl.base.settings import flat
 from gcfl.models.trained import ModelGiven, TrainedModel, unpack
 from gcfl.results.folder import RunFolder, keeps, kept, summarise, total_cost
 

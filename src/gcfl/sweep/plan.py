@@ -22,7 +22,7 @@ from typing import Any
 
 from gcfl import experiment as config
 from gcfl.base.errors import ConfigError, did_you_mean
-from gcfl.base.settings import flat, nested, read_toml
+from gcfl.base.options import flat, nested, read_toml
 from gcfl.report.charts import asked
 from gcfl.results.groups import settings_text
 
