@@ -1,4 +1,4 @@
-"""The checkpoint by itself: what goes in comes out, only what changed is written, damage is named."""
+"""The checkpoint by itself: what goes in comes out, only changes are written, damage is named."""
 
 from __future__ import annotations
 
