@@ -6,13 +6,23 @@ from flwr.app import Context, Error, Message, RecordDict
 from flwr.serverapp import Grid
 
 from gcfl.flower import OverGrid, Site, client_app
-from gcfl.flower.store import InMemory
+
+
+class InMemory:
+    """A site's store that is gone with its process."""
+
+    def __init__(self):
+        self._blobs = {}
+
+    def read(self, name):
+        return self._blobs.get(name)
+
+    def write(self, name, blob):
+        self._blobs[name] = blob
 
 
 class Here(Grid):
-    """Nodes are numbers far from the clients'; what is pushed is answered at once. Faults are made
-    by replacing `meddle`.
-    """
+    """Nodes have numbers far from the clients'; faults are made by replacing `meddle`."""
 
     def __init__(self, app, clients):
         self._app = app

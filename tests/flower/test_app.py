@@ -19,7 +19,7 @@ from flower_grid import Here
 from gcfl.base.errors import RunError
 from gcfl.cli import main
 from gcfl.flower import local
-from gcfl.flower.nodes import Roll
+from gcfl.flower.server import NodeRegistry
 from helpers import tiny
 
 
@@ -117,12 +117,12 @@ def test_the_same_run_anew_starts_from_nothing(tmp_path):
 def test_sites_that_do_not_come_are_named(tmp_path):
     _, app = exported(tmp_path, method="fedavg")
     with pytest.raises(RunError, match="these clients have not come: 3, 4; start their SuperNodes"):
-        Roll(sites(app, 3), tuple("01234")).wait(0.1)
+        NodeRegistry(sites(app, 3), tuple("01234")).wait(0.1)
     grid = sites(app, 2)
     for node in grid.contexts:
         grid.contexts[node] = Context(1, node, {"partition-id": 0}, RecordDict(), {})
     with pytest.raises(RunError, match="two sites say that they are client 0"):
-        Roll(grid, ("0", "1")).wait(0.1)
+        NodeRegistry(grid, ("0", "1")).wait(0.1)
 
 
 def test_a_simulation_with_too_few_nodes_does_not_wait_for_more(tmp_path):
@@ -134,7 +134,7 @@ def test_a_simulation_with_too_few_nodes_does_not_wait_for_more(tmp_path):
         RunError,
         match=r'has 5 clients, but this simulation has 2 nodes.*"num-supernodes=5 client-resources',
     ):
-        Roll(grid, tuple("01234")).wait(300.0)
+        NodeRegistry(grid, tuple("01234")).wait(300.0)
     assert '"num-supernodes=5 client-resources-num-cpus=1"' in (app / "README.md").read_text()
 
 

@@ -12,10 +12,10 @@ pytest.importorskip("flwr", reason="flwr is not installed: pip install 'gcfl[flo
 from flwr.app import ArrayRecord, Error, Message
 from flwr.supercore.task_identity import TaskIdentity
 
-from flower_grid import federation, over_grid, rounds
+from flower_grid import InMemory, federation, over_grid, rounds
 from gcfl.engine import ClientSide, InProcess
 from gcfl.flower import OverGrid
-from gcfl.flower.store import InFolder, InMemory, propose, recall
+from gcfl.flower.client import InFolder, propose, recall
 from gcfl.methods import WORDS, Replies, parse
 from helpers import prepared
 

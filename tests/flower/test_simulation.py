@@ -9,15 +9,15 @@ import pytest
 pytest.importorskip("flwr", reason="flwr is not installed: pip install 'gcfl[flower]'")
 
 import gcfl
+from flower_deployment import LIMIT_SECONDS
 from gcfl.base.errors import RunError
 from gcfl.cli import main
-from gcfl.flower.processes import alive
+from gcfl.flower.local import alive
 from gcfl.flower.simulation import simulate
 from helpers import tiny
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(900),
     pytest.mark.skipif(
         importlib.util.find_spec("ray") is None,
         reason="Ray is not installed: pip install 'gcfl[simulation]'",
@@ -36,7 +36,7 @@ def exported(tmp_path, **changes):
 )
 def test_the_same_bits_and_the_same_curve(method, clients, cohort, tmp_path):
     ours, app = exported(tmp_path, method=method, cohort=cohort, data={"clients": clients})
-    simulate(app, tmp_path / "theirs", clients, tmp_path / "place", seconds=800)
+    simulate(app, tmp_path / "theirs", clients, tmp_path / "place", seconds=LIMIT_SECONDS)
     assert not alive(tmp_path / "place" / "home")
     (folder,) = (tmp_path / "theirs").iterdir()
     assert folder.name == ours.folder.name
@@ -59,5 +59,5 @@ def test_a_simulation_with_too_few_nodes_fails_and_says_what_to_type(tmp_path):
         RunError,
         match=r"finished:failed.*has 3 clients, but this simulation has 2 nodes.*num-supernodes=3",
     ):
-        simulate(app, tmp_path / "theirs", 2, tmp_path / "place", seconds=800)
+        simulate(app, tmp_path / "theirs", 2, tmp_path / "place", seconds=LIMIT_SECONDS)
     assert not alive(tmp_path / "place" / "home")
