@@ -28,7 +28,7 @@ _GROUP = "flower"
 
 
 class OverGrid:
-    """The transport of the round loop. Of clients' memory it knows which answers it accepted."""
+    """The transport of the round loop. It knows which answers counted; memory is the sites'."""
 
     def __init__(
         self,
