@@ -23,7 +23,7 @@ import torch
 import gcfl
 from gcfl import experiment as config
 from gcfl.data import SOURCES
-from gcfl.flower.export import export
+from gcfl.flower import export
 from gcfl.flower.simulation import simulate
 
 EVERY, WORKERS = 2, 2

@@ -1,18 +1,34 @@
-"""A Grid that calls the ClientApp in this process, for fast tests."""
+"""For fast tests: a Grid that calls the ClientApp in this process, and exported apps on it."""
 
 from __future__ import annotations
 
+import importlib.util
+
+import torch
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.serverapp import Grid
 
+import gcfl
+from gcfl.cli import main
 from gcfl.flower import OverGrid, Site, client_app
-from gcfl.flower.store import InMemory
+from helpers import tiny
+
+
+class InMemory:
+    """A site's store that is gone with its process."""
+
+    def __init__(self):
+        self._blobs = {}
+
+    def read(self, name):
+        return self._blobs.get(name)
+
+    def write(self, name, blob):
+        self._blobs[name] = blob
 
 
 class Here(Grid):
-    """Nodes are numbers far from the clients'; what is pushed is answered at once. Faults are made
-    by replacing `meddle`.
-    """
+    """Nodes have numbers far from the clients'; faults are made by replacing `meddle`."""
 
     def __init__(self, app, clients):
         self._app = app
@@ -100,3 +116,46 @@ def rounds(ready, transport, count, state=None):
         state = played.state
         records.append(played.record(None))
     return state, records
+
+
+def same(first, second):
+    """The states of two runs have the same bits."""
+    for name, tensor in first.model.items():
+        assert torch.equal(tensor, second.model[name]), name
+    for part, tree in first.parts.items():
+        assert all(
+            torch.equal(tensor, second.parts[part][name]) for name, tensor in tree.items()
+        ), part
+
+
+def load(folder, name):
+    """An exported app's `server_app` or `client_app`."""
+    spec = importlib.util.spec_from_file_location(
+        f"{name}_{abs(hash(str(folder)))}", folder / f"{name}.py"
+    )
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.app
+
+
+def exported(tmp_path, **changes):
+    """A run of our engine, and the app that was made of it."""
+    result = gcfl.run(out=tmp_path / "ours", **tiny(**changes))
+    assert main(["flower", "export", str(result.folder), "--to", str(tmp_path / "app")]) == 0
+    return result, tmp_path / "app"
+
+
+def sites(folder, count, **folders):
+    """A Grid of an exported app's sites. folders: for the node config, one below it for each."""
+    grid = Here(load(folder, "client_app"), count)
+    for client, node in enumerate(grid.contexts):
+        paths = {name: f"{path}/{client}" for name, path in folders.items()}
+        node_config = {"partition-id": client, **paths}
+        grid.contexts[node] = Context(1, node, node_config, RecordDict(), {})
+    return grid
+
+
+def play(folder, grid, out, **settings):
+    """All rounds of an exported app."""
+    context = Context(1, 1, {}, RecordDict(), {"out": str(out), "wait-seconds": 5.0, **settings})
+    load(folder, "server_app")(grid, context)

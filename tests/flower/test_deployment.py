@@ -1,6 +1,4 @@
-"""A real deployment on loopback: SuperLink, SuperNodes, TLS, node authentication; our engine's
-bits; strangers refused.
-"""
+"""A real deployment on loopback, with TLS and node keys: our engine's bits; strangers refused."""
 
 from __future__ import annotations
 
@@ -13,12 +11,12 @@ import pytest
 pytest.importorskip("flwr", reason="flwr is not installed: pip install 'gcfl[flower]'")
 
 import gcfl
-from flower_deployment import finish, online, start_run, wait_until
-from gcfl.flower import local
-from gcfl.flower.export import export
+from flower_deployment import LIMIT_SECONDS, finish, online, start_run, wait_until
+from gcfl import experiment as config
+from gcfl.flower import export, local
 from helpers import tiny
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 SETTINGS = tiny(
     method="scaffold+gcfl", rounds=2, data={"clients": 3}, coreset={"every": 2, "budget": 0.2}
 )
@@ -61,7 +59,6 @@ def stranger(folder, name, *line):
                 process.poll() is not None
                 or any(word in log.read_text().lower() for word in refused)
             ),
-            90,
             name,
         )
     finally:
@@ -72,25 +69,23 @@ def stranger(folder, name, *line):
 
 def test_two_rounds_on_real_processes(tmp_path):
     ours = gcfl.run(out=tmp_path / "ours", **SETTINGS)
-    from gcfl import experiment as config
-
     export(config.build({**SETTINGS, "rounds": 5})[0], tmp_path / "app")
     place = tmp_path / "federation"
     local.up(place, 3)
     try:
-        wait_until(lambda: online(place) == ["online"] * 3, 90, "three nodes online")
+        wait_until(lambda: online(place) == ["online"] * 3, "three nodes online")
         start_run(
             place,
             tmp_path / "app",
-            **{"out": str(tmp_path / "theirs"), "wait-seconds": 120.0, "rounds": 2},
+            **{"out": str(tmp_path / "theirs"), "wait-seconds": LIMIT_SECONDS, "rounds": 2},
         )
-        assert finish(place, 400) == "finished:completed"
+        assert finish(place) == "finished:completed"
         (folder,) = (tmp_path / "theirs").iterdir()
         assert (folder / "model.safetensors").read_bytes() == (
             ours.folder / "model.safetensors"
         ).read_bytes()
         # Somebody without a key, a key that nobody registered, and somebody without TLS.
-        local._key(place / "stranger")
+        local.make_node_key(place / "stranger")
         certificate = ("--root-certificates", "ca.crt")
         stranger(place, "unregistered", *certificate)
         stranger(place, "wrong-key", *certificate, "--auth-supernode-private-key", "stranger")

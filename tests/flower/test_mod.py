@@ -12,7 +12,6 @@ import torch
 pytest.importorskip("flwr", reason="flwr is not installed: pip install 'gcfl[flower]'")
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
-from flwr.supercore.task_identity import TaskIdentity
 from torch import nn
 from torch.utils.data import (
     DataLoader,
@@ -28,12 +27,6 @@ from gcfl.base.errors import ConfigError, DataError, GcflError, ModelError
 from gcfl.flower import coreset, gcfl_mod
 
 N, CLASSES = 30, 3
-
-
-@pytest.fixture(autouse=True)
-def identity(monkeypatch):
-    for name in ("task_id", "run_id", "node_id"):
-        monkeypatch.setattr(TaskIdentity, f"_{name}", 1)
 
 
 def model():

@@ -17,19 +17,12 @@ pytest.importorskip("flwr", reason="flwr is not installed: pip install 'gcfl[flo
 
 from flwr.app import Context, RecordDict
 from flwr.serverapp.strategy import Strategy
-from flwr.supercore.task_identity import TaskIdentity
 
 from flower_grid import Here
 from helpers import ROOT
 
 EXAMPLE = ROOT / "examples" / "flower-quickstart"
 CLIENTS = 10
-
-
-@pytest.fixture(autouse=True)
-def identity(monkeypatch):
-    for name in ("task_id", "run_id", "node_id"):
-        monkeypatch.setattr(TaskIdentity, f"_{name}", 1)
 
 
 def play(variant, monkeypatch, **changes):

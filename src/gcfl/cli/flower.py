@@ -76,7 +76,7 @@ def _down(options: argparse.Namespace, _: list[str]) -> None:
 
 def _export(options: argparse.Namespace, rest: list[str]) -> None:
     _installed()
-    from gcfl.flower.export import export
+    from gcfl.flower import export
 
     rest, folder = _folder(rest, options.to)
     if rest and not rest[0].startswith("--") and (Path(rest[0]) / "config.toml").exists():

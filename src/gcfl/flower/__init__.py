@@ -5,9 +5,8 @@ For a Flower app that exists: `GCFL` around its strategy, `gcfl_mod` and `corese
 (docs/flower-existing-app.md).
 """
 
-from gcfl.flower.app import site_in
+from gcfl.flower.app import export, site_in
 from gcfl.flower.client import Site, client_app
-from gcfl.flower.export import export
 from gcfl.flower.mod import coreset, gcfl_mod
 from gcfl.flower.server import serve, server_app
 from gcfl.flower.transport import OverGrid

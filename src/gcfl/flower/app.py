@@ -1,6 +1,4 @@
-"""What an exported app finds in its folder at run time: the experiment, and for a node, which site
-it is.
-"""
+"""The exported Flower app: `gcfl flower export` writes its folder, server and sites read it."""
 
 from __future__ import annotations
 
@@ -11,47 +9,168 @@ from pathlib import Path
 from flwr.app import Context
 
 from gcfl import experiment as config
+from gcfl.base.errors import ConfigError
+from gcfl.base.files import write_atomic
 from gcfl.base.options import assign
 from gcfl.engine.prepare import Given, Prepared, prepare
 from gcfl.experiment import Experiment
-from gcfl.flower.client import Site
-from gcfl.flower.site_data import Terms, client_of, site_with_data
-from gcfl.flower.store import store_of
+from gcfl.flower.client import Site, store_of
+from gcfl.flower.site_data import TERMS, Terms, client_of, serve_sites, site_with_data
 
-EXPERIMENT = "experiment.toml"
+_EXPERIMENT = "experiment.toml"
 # a process that serves many messages of one run prepares it once
 _prepared: dict[str, Prepared] = {}
+_PYPROJECT = """\
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+
+[project]
+name = "gcfl-app"
+version = "1.0.0"
+description = "{method} on {source}, by gcfl"
+license = "Apache-2.0"
+dependencies = ["gcfl[flower]"]
+
+[tool.hatch.build.targets.wheel]
+packages = ["."]
+
+[tool.flwr.app]
+publisher = "you"
+
+[tool.flwr.app.components]
+serverapp = "server_app:app"
+clientapp = "client_app:app"
+
+[tool.flwr.app.config]
+out = "runs"
+wait-seconds = 300
+round-seconds = 0
+rounds = 0  # 0: as experiment.toml says
+seed = -1  # -1: as experiment.toml says
+"""
+_SERVER = '''\
+"""The server: the rounds of experiment.toml over Flower's Grid."""
+
+from pathlib import Path
+
+from gcfl.flower import server_app
+
+app = server_app(Path(__file__).parent)
+'''
+_CLIENT = '''\
+"""A site: one client of experiment.toml. Its node config says which one,
+and where it keeps its memory.
+"""
+
+from pathlib import Path
+
+from gcfl.flower import client_app, site_in
+
+app = client_app(site_in(Path(__file__).parent))
+'''
+_README = """\
+# {method} on {source}, as a Flower app
+
+`experiment.toml` is the experiment; it needs as many nodes as it has clients, {clients}.
+
+{sites}
+
+The server writes an ordinary run folder below `out` (`gcfl show` reads it); started again, it goes
+on after its last checkpoint.
+"""
+_PARTS = """\
+## Simulated here, by Ray
+
+    pip install 'gcfl[simulation]'
+    export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1
+    flwr run . --stream -c "out='$PWD/runs'" \\
+      --federation-config "num-supernodes={clients} client-resources-num-cpus=1"
+
+Without that number Flower simulates two nodes: it takes the number from this option or from its own
+configuration, not from an app. `out` is absolute because a relative one starts where Flower's local
+SuperLink was started, which stays after a run.
+Without the variable Flower installs the app's dependencies anew for each run.
+
+## On a SuperLink
+
+    flwr run . my-superlink --stream
+
+Each SuperNode takes its part of the experiment's source. It says in its node config who it is, and
+where its memory (coreset, control variates, last model) survives a restart:
+
+    flower-supernode ... --node-config 'partition-id=0 state="/var/lib/gcfl/site0"'"""
+_OWN = """\
+    flwr run . my-superlink --stream
+
+Each site brings its own data: {names}. The classes, the size of a sample and the normalisation are
+in `terms.toml`. A SuperNode says in its node config who it is, where its data lies, and where its
+memory (coreset, control variates, last model) survives a restart:
+
+    flower-supernode ... --node-config 'client="{first}" data="/srv/photos" state="/var/lib/gcfl"'
+
+The server's own samples, `data.source` of `experiment.toml`, must lie where the server app runs;
+they are its clean set and its test set."""
+
+
+def export(experiment: Experiment, folder: Path, sites: tuple[str, ...] = ()) -> list[Path]:
+    """Write the app into a new folder; returns its files. sites: those with data of their own."""
+    if folder.exists() and any(folder.iterdir()):
+        raise ConfigError(f"{folder} is not empty; choose another folder")
+    if experiment.given.keys() - {"files"}:
+        raise ConfigError(
+            "an experiment on arrays or modules from Python cannot be exported: its sites could "
+            "not make them"
+        )
+    files = {"server_app.py": _SERVER, "client_app.py": _CLIENT}
+    if sites:
+        prepared, terms = serve_sites(experiment, sites)
+        files[TERMS] = terms.to_toml()
+        text = _OWN.format(names=", ".join(sites), first=sites[0])
+    else:
+        prepared = prepare(experiment, Given())
+        text = _PARTS.format(clients=len(prepared.federation.clients))
+    ready = prepared.experiment
+    facts = {
+        "method": ready.method,
+        "source": Path(ready.data.source).name,
+        "clients": len(prepared.federation.clients),
+        "sites": text,
+    }
+    files |= {
+        "pyproject.toml": _PYPROJECT.format(**facts),
+        _EXPERIMENT: ready.to_toml(),
+        "README.md": _README.format(**facts),
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        write_atomic(folder / name, content.encode())
+    return [folder / name for name in files]
 
 
 def read_experiment(folder: Path, context: Context) -> Experiment:
-    """The app's experiment; `rounds` and `seed` of the run config win over it, unless they say
-    nothing (0 and -1).
-    """
-    settings = config.read_settings(folder / EXPERIMENT)
-    for name, nothing in (("rounds", 0), ("seed", -1)):
-        if context.run_config.get(name, nothing) != nothing:
+    """The app's experiment, with `rounds` and `seed` of the run config unless they are 0 and -1."""
+    settings = config.read_settings(folder / _EXPERIMENT)
+    for name, unset in (("rounds", 0), ("seed", -1)):
+        if context.run_config.get(name, unset) != unset:
             assign(settings, name, context.run_config[name])
     return config.build(settings)[0]
 
 
 def site_in(folder: Path) -> Callable[[Context], Site]:
-    """For `client_app`: the site that a node is, with data of its own where the app has terms, else
-    with its part of the source.
-    """
+    """For `client_app`: a node's site, with its own data or its part of the experiment's source."""
 
     def site_of(context: Context) -> Site:
-        speak()
+        log_as_flower()
         experiment, terms = read_experiment(folder, context), Terms.read(folder)
-        return (
-            _part(experiment, context)
-            if terms is None
-            else site_with_data(experiment, terms, context)
-        )
+        if terms is None:
+            return _site_with_part(experiment, context)
+        return site_with_data(experiment, terms, context)
 
     return site_of
 
 
-def _part(experiment: Experiment, context: Context) -> Site:
+def _site_with_part(experiment: Experiment, context: Context) -> Site:
     key = experiment.identity()
     if key not in _prepared:
         _prepared.clear()
@@ -62,7 +181,7 @@ def _part(experiment: Experiment, context: Context) -> Site:
     return Site(client, ready.setting, ready.method, clients.shard(client), store_of(context, key))
 
 
-def speak() -> None:
+def log_as_flower() -> None:
     """What gcfl logs goes where Flower's own log goes."""
     ours, flowers = logging.getLogger("gcfl"), logging.getLogger("flwr")
     for handler in flowers.handlers:

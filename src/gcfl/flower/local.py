@@ -1,8 +1,9 @@
-"""A federation on this machine for trying things out: a SuperLink and SuperNodes with TLS and node
-authentication.
+"""A federation on this machine to try things on: SuperLink and SuperNodes, TLS and node keys.
 
 Certificates and keys are made on the spot and are good for nothing else. What is started is written
-down, and `down` ends exactly that.
+down, and `down` ends exactly that. `flwr run` and a SuperLink start others in sessions of their
+own, and Ray gives its workers other names: none of them need be our child, but each has the
+federation's home in its environment, or is a child of one that has.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -26,25 +29,20 @@ from cryptography.x509.oid import NameOID
 
 from gcfl.base.errors import ConfigError, RunError
 from gcfl.base.files import read_json, write_atomic, write_json
-from gcfl.flower.processes import alive, end_all
 
 NAME = "gcfl"
 _START_SECONDS = 90.0
-_QUIET = {
-    "FLWR_TELEMETRY_ENABLED": "0",
-    "FLWR_DISABLE_UPDATE_CHECK": "1",
-    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-}
+_END_SECONDS = 10.0
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Of every Flower process of this federation: its own home, our python's programs, nothing sent
-    to anybody.
-    """
+    """Of every process of this federation: its own home, our programs, nothing sent to anybody."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     return {
         **os.environ,
-        **_QUIET,
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
         "FLWR_HOME": str(folder.absolute() / "home"),
         "PATH": path,
         "OMP_NUM_THREADS": "1",
@@ -52,9 +50,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def up(folder: Path, nodes: int, data: Mapping[str, Path] | None = None) -> dict[str, Any]:
-    """Start a SuperLink and so many SuperNodes, or one for each site and its data; returns what was
-    written to up.json.
-    """
+    """Start a SuperLink and so many SuperNodes, or one for each site; returns what up.json says."""
     for site, place in (data or {}).items():
         if not place.exists():
             raise ConfigError(f"the data of {site} is not there: {place}")
@@ -65,30 +61,29 @@ def up(folder: Path, nodes: int, data: Mapping[str, Path] | None = None) -> dict
     if shutil.which("flower-superlink", path=environment(folder)["PATH"]) is None:
         raise ConfigError("Flower's programs are not on the path: pip install 'gcfl[flower]'")
     (folder / "home").mkdir(parents=True, exist_ok=True)
-    _certificates(folder)
-    port = free_port()
-    sites = (
-        [f'client="{site}" data="{place.absolute()}"' for site, place in data.items()]
-        if data
-        else []
-    )
-    configs = sites or [f"partition-id={node} num-partitions={nodes}" for node in range(nodes)]
-    names = list(data) if data else [f"node{node}" for node in range(nodes)]
+    _make_certificates(folder)
     for old in (*folder.glob("state.db*"), *folder.glob("*.log")):  # of nodes that are no more
         old.unlink()
-    started: dict[str, Any] = {"port": port, "pids": {}, "nodes": []}
+    configs = {
+        f"node{node}": f"partition-id={node} num-partitions={nodes}" for node in range(nodes)
+    }
+    if data:
+        configs = {
+            site: f'client="{site}" data="{place.absolute()}"' for site, place in data.items()
+        }
+    started: dict[str, Any] = {"port": free_port(), "pids": {}}
     started["nodes"] = [
-        {"name": name, "port": free_port(), "config": one}
-        for name, one in zip(names, configs, strict=True)
+        {"name": name, "port": free_port(), "config": text} for name, text in configs.items()
     ]
-    certificate = folder.absolute() / "ca.crt"
-    address = f'[superlink.{NAME}]\naddress = "127.0.0.1:{port}"\n'
-    settings = f'{address}root-certificates = "{certificate}"\n'
+    settings = (
+        f'[superlink.{NAME}]\naddress = "127.0.0.1:{started["port"]}"\n'
+        f'root-certificates = "{folder.absolute() / "ca.crt"}"\n'
+    )
     write_atomic(folder / "home" / "config.toml", settings.encode())
     try:
         start_link(folder, started)
-        for node, name in enumerate(names):
-            _key(folder / f"{name}.key")
+        for node, name in enumerate(configs):
+            make_node_key(folder / f"{name}.key")
             flwr(folder, "supernode", "register", str(folder.absolute() / f"{name}.key.pub"), NAME)
             start_node(folder, started, node)
     except BaseException:  # Ctrl-C too: nothing half-started stays
@@ -100,67 +95,51 @@ def up(folder: Path, nodes: int, data: Mapping[str, Path] | None = None) -> dict
 
 def start_link(folder: Path, started: dict[str, Any]) -> None:
     """The SuperLink; what it knew before, its database says."""
-    line = [
-        "flower-superlink",
-        "--ssl-ca-certfile",
-        "ca.crt",
-        "--ssl-certfile",
-        "server.crt",
-        "--ssl-keyfile",
-        "server.key",
-    ]
-    line += [
-        "--enable-supernode-auth",
-        "--host",
-        "127.0.0.1",
-        "--port",
-        str(started["port"]),
-        "--database",
-        "state.db",
-    ]
-    _start(folder, started, "superlink", [*line, "--disable-runtime-dependency-installation"])
-    _until_listening(started["port"], folder / "superlink.log")
+    line = (
+        "flower-superlink --ssl-ca-certfile ca.crt --ssl-certfile server.crt "
+        "--ssl-keyfile server.key --enable-supernode-auth --database state.db "
+        f"--host 127.0.0.1 --port {started['port']} --disable-runtime-dependency-installation"
+    )
+    _start(folder, started, "superlink", line.split())
+    end = time.monotonic() + _START_SECONDS
+    while time.monotonic() < end:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", started["port"])) == 0:
+                return
+        time.sleep(0.1)
+    raise RunError(
+        f"the SuperLink does not listen after {_START_SECONDS:g} seconds; see "
+        f"{folder / 'superlink.log'}"
+    )
 
 
 def start_node(folder: Path, started: dict[str, Any], node: int) -> None:
     """One SuperNode, with its key and a folder for its memory."""
     facts = started["nodes"][node]
-    state = folder.absolute() / "state" / facts["name"]
-    line = [
-        "flower-supernode",
-        "--superlink",
-        f"127.0.0.1:{started['port']}",
-        "--root-certificates",
-        "ca.crt",
-    ]
-    line += [
-        "--auth-supernode-private-key",
-        f"{facts['name']}.key",
-        "--host",
-        "127.0.0.1",
-        "--port",
-        str(facts["port"]),
-    ]
-    _start(
-        folder,
-        started,
-        facts["name"],
-        [*line, "--node-config", f'{facts["config"]} state="{state}"'],
+    line = (
+        f"flower-supernode --superlink 127.0.0.1:{started['port']} --root-certificates ca.crt "
+        f"--host 127.0.0.1 --port {facts['port']}"
     )
+    key = ["--auth-supernode-private-key", f"{facts['name']}.key"]
+    state = folder.absolute() / "state" / facts["name"]
+    config = ["--node-config", f'{facts["config"]} state="{state}"']
+    _start(folder, started, facts["name"], [*line.split(), *key, *config])
+
+
+def _start(folder: Path, started: dict[str, Any], name: str, line: list[str]) -> None:
+    with open(folder / f"{name}.log", "ab") as log:
+        settings = environment(folder)
+        process = subprocess.Popen(
+            line, cwd=folder, env=settings, stdout=log, stderr=log, start_new_session=True
+        )
+    process.returncode = 0  # it lives on without us: no warning when this object goes
+    started["pids"][name] = process.pid
+    write_json(folder / "up.json", started)
 
 
 def flwr(folder: Path, *words: str, timeout: float = 120.0) -> str:
     """Flower's own command for this federation; its output."""
-    settings = environment(folder)
-    program = shutil.which("flwr", path=settings["PATH"]) or "flwr"
-    done = subprocess.run(
-        [program, *words],
-        env=settings,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
+    done = run_flwr(environment(folder), words, timeout, capture_output=True)
     if done.returncode:
         raise RunError(
             f"flwr {words[0]} failed: {(done.stderr or done.stdout).strip().splitlines()[-1:]}"
@@ -168,43 +147,57 @@ def flwr(folder: Path, *words: str, timeout: float = 120.0) -> str:
     return done.stdout
 
 
+def run_flwr(
+    settings: Mapping[str, str], words: Sequence[str], timeout: float, **streams: Any
+) -> subprocess.CompletedProcess[str]:
+    line = [shutil.which("flwr", path=settings["PATH"]) or "flwr", *words]
+    return subprocess.run(line, env=settings, text=True, timeout=timeout, check=False, **streams)
+
+
 def down(folder: Path) -> list[str]:
-    """End what `up` started here, and what that started in turn; returns the names of those that
-    were still there.
-    """
+    """End what `up` started, and what that started; returns the names of what was still alive."""
     path = folder / "up.json"
     if not path.exists():
         raise ConfigError(f"no federation was started in {folder}")
-    there = {process.pid for process in alive(folder / "home")}
+    pids = {process.pid for process in alive(folder / "home")}
     end_all(folder / "home")
-    ended = [name for name, pid in read_json(path)["pids"].items() if pid in there]
+    ended = [name for name, pid in read_json(path)["pids"].items() if pid in pids]
     path.unlink()
     return ended
 
 
-def _start(folder: Path, started: dict[str, Any], name: str, line: list[str]) -> None:
-    with open(folder / f"{name}.log", "ab") as log:
-        process = subprocess.Popen(
-            line,
-            cwd=folder,
-            env=environment(folder),
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
+def alive(home: Path) -> set[psutil.Process]:
+    """What has this home in its environment, and what that has started."""
+    found: set[psutil.Process] = set()
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):  # gone since, or somebody else's
+            settings = process.environ() if process.pid != os.getpid() else {}
+            if settings.get("FLWR_HOME") == str(home.absolute()):
+                found |= {process, *process.children(recursive=True)}
+    return set(filter(_runs, found))
+
+
+def end_all(home: Path) -> None:
+    """End what lives in this home: first asked, then made to."""
+    known = alive(home)
+    for end in (psutil.Process.terminate, psutil.Process.kill):
+        for process in known:
+            with suppress(psutil.NoSuchProcess):
+                end(process)
+        _, left = psutil.wait_procs(known, timeout=_END_SECONDS)
+        known = set(filter(_runs, left)) | alive(home)  # who loses its parent is still ours
+    if known:
+        raise RunError(
+            f"these processes could not be ended: {sorted(process.pid for process in known)}"
         )
-    process.returncode = 0  # it lives on without us: no warning when this object goes
-    started["pids"][name] = process.pid
-    write_json(folder / "up.json", started)
 
 
-def _until_listening(port: int, log: Path) -> None:
-    end = time.monotonic() + _START_SECONDS
-    while time.monotonic() < end:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.1)
-    raise RunError(f"the SuperLink does not listen after {_START_SECONDS:g} seconds; see {log}")
+def _runs(process: psutil.Process) -> bool:
+    """Not gone, and not one that has ended and only waits to be counted."""
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def free_port() -> int:
@@ -213,56 +206,50 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _key(path: Path) -> None:
+def make_node_key(path: Path) -> None:
     """An ECDSA key in OpenSSH's format, which node authentication wants."""
     key = ec.generate_private_key(ec.SECP384R1())
-    form = serialization.PrivateFormat.OpenSSH
-    write_atomic(
-        path, key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
-    )
+    _write_private(path, key, serialization.PrivateFormat.OpenSSH)
     public = key.public_key().public_bytes(
         serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
     )
     write_atomic(path.with_name(f"{path.name}.pub"), public)
-    path.chmod(0o600)
 
 
-def _certificates(folder: Path) -> None:
+def _make_certificates(folder: Path) -> None:
     """A certificate authority of its own, and a certificate for this machine."""
     authority, server = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
     issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "gcfl local authority")])
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    signs = x509.BasicConstraints(ca=True, path_length=0)
     here = x509.SubjectAlternativeName(
         [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
     )
-    own = _certificate(
-        issuer, issuer, authority, authority, x509.BasicConstraints(ca=True, path_length=0)
-    )
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    root = _certificate(issuer, issuer, authority, authority, signs)
     signed = _certificate(subject, issuer, server, authority, here)
-    pem = serialization.Encoding.PEM
-    write_atomic(folder / "ca.crt", own.public_bytes(pem))
-    write_atomic(folder / "server.crt", signed.public_bytes(pem))
-    private = server.private_bytes(
-        pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    write_atomic(folder / "server.key", private)
-    (folder / "server.key").chmod(0o600)
+    for name, certificate in (("ca.crt", root), ("server.crt", signed)):
+        write_atomic(folder / name, certificate.public_bytes(serialization.Encoding.PEM))
+    _write_private(folder / "server.key", server, serialization.PrivateFormat.PKCS8)
 
 
 def _certificate(
     subject: x509.Name, issuer: x509.Name, key: Any, signer: Any, extension: Any
 ) -> x509.Certificate:
     now = datetime.datetime.now(datetime.UTC)
-    built = (
+    return (
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(issuer)
         .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(minutes=5))
+        .not_valid_after(now + datetime.timedelta(days=30))
+        .add_extension(extension, critical=isinstance(extension, x509.BasicConstraints))
+        .sign(signer, hashes.SHA384())
     )
-    built = built.serial_number(x509.random_serial_number()).not_valid_before(
-        now - datetime.timedelta(minutes=5)
-    )
-    built = built.not_valid_after(now + datetime.timedelta(days=30))
-    return built.add_extension(
-        extension, critical=isinstance(extension, x509.BasicConstraints)
-    ).sign(signer, hashes.SHA384())
+
+
+def _write_private(path: Path, key: Any, form: serialization.PrivateFormat) -> None:
+    pem = key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
+    write_atomic(path, pem)
+    path.chmod(0o600)

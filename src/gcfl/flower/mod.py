@@ -1,10 +1,8 @@
-"""GCFL for an existing Flower app, the client's half: a mod, and a function that gives the coreset
-to one's own training loop.
+"""GCFL for an existing Flower app, the client's half: a mod, and the coreset for its own training.
 
     @app.train(mods=[gcfl_mod])
     def train(message, context):
-        ...                                                  # load the model's weights and
-            the data, as before
+        ...                                                  # load weights and data, as before
         trainloader = coreset(model, trainloader, context)   # a loader like it, over the coreset
 
 The mod takes what GCFL's server half added out of the message, so that what comes after it (other
@@ -18,7 +16,6 @@ import copy
 import json
 from typing import Any, TypeVar, overload
 
-import numpy as np
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
@@ -31,14 +28,14 @@ from gcfl.base.data_types import Tree
 from gcfl.base.errors import ConfigError
 from gcfl.base.options import checked
 from gcfl.coreset import SELECTORS, Pool
-from gcfl.flower.samples import Chosen, Read, batches, check_labels, dataset_of, narrowed
-from gcfl.flower.store import Store, store_of
+from gcfl.flower.client import Store, store_of
+from gcfl.flower.samples import Read, WeightedSubset, batches, check_labels, dataset_of, narrowed
+from gcfl.flower.transport import FACTS, to_tree
 from gcfl.methods import Occasion, Periodic, periodic
 from gcfl.models.network import Network
 
-FACTS = "gcfl"  # ConfigRecord; down: the round and the settings, up: the round of the selection
-# ArrayRecord; down, when a selection is due: the gradient of the clean set (C, d + 1)
-TARGET = "gcfl.target"
+# The ConfigRecord FACTS: down the round and the settings, up the round of the selection.
+TARGET = "gcfl.target"  # ArrayRecord, down, when a selection is due: the gradient (C, d + 1)
 SELECT = "select"  # in the facts, down: select now
 SELECTED = "selected"  # in the facts, up: the round of the last selection
 _T = TypeVar("_T")
@@ -53,20 +50,21 @@ def gcfl_mod(message: Message, context: Context, call_next: ClientAppCallable) -
     state[FACTS] = ConfigRecord(dict(content.config_records[FACTS]) if wrapped else {})
     if TARGET in content.array_records:
         state[TARGET] = content.array_records[TARGET]
-    message.content = RecordDict(
-        {name: record for name, record in content.items() if name not in (FACTS, TARGET)}
-    )
+    message.content = without(content, FACTS, TARGET)
     try:
         reply = call_next(message, context)
-        told = {
-            name: value for name, value in state.config_records[FACTS].items() if name == SELECTED
-        }
+        facts = state.config_records[FACTS]
     finally:
         for name in (FACTS, TARGET):
             state.pop(name, None)
     if wrapped and reply.has_content():
-        reply.content = RecordDict({**reply.content, FACTS: ConfigRecord(told)})
+        sent = {SELECTED: facts[SELECTED]} if SELECTED in facts else {}
+        reply.content = RecordDict({**reply.content, FACTS: ConfigRecord(sent)})
     return reply
+
+
+def without(content: RecordDict, *names: str) -> RecordDict:
+    return RecordDict({name: record for name, record in content.items() if name not in names})
 
 
 @overload
@@ -84,7 +82,7 @@ def coreset(
     context: Context,
     budget: float | None = ...,
     read: Read | None = ...,
-) -> Chosen: ...
+) -> WeightedSubset: ...
 def coreset(
     model: nn.Module,
     data: Any,
@@ -92,8 +90,7 @@ def coreset(
     budget: float | None = None,
     read: Read | None = None,
 ) -> Any:
-    """The part of `data` to train on in this round: of a DataLoader one like it, of a Dataset a
-    `Subset` with `weights` (b,).
+    """What to train on now: of a DataLoader one like it, of a Dataset a `Subset` with `weights`.
 
     model: with the weights that came in the message; it is left as it is. When the server asks for
     a selection: one forward pass without autograd, then matching pursuit per class. Otherwise the
@@ -112,14 +109,13 @@ def coreset(
             "the server's strategy is not wrapped in GCFL(...): there is no gradient to choose a "
             "coreset by"
         )
-    dataset, store = dataset_of(data), store_of(context, "gcfl-coreset")
+    n, store = len(dataset_of(data)), store_of(context, "gcfl-coreset")
     # Node ids are drawn anew for every run.
     client = context.node_config.get("partition-id", context.node_id)
     client = client if isinstance(client, str) else int(client)
     rule = _rule(facts, budget)
-    seed, round, n = int(facts["seed"]), int(facts["round"]), len(dataset)  # type: ignore[arg-type]
-    arrays = context.state.array_records.get(TARGET, ArrayRecord())
-    target = {name: torch.from_numpy(np.array(one.numpy())) for name, one in arrays.items()}
+    seed, round = int(facts["seed"]), int(facts["round"])  # type: ignore[arg-type]
+    target = to_tree(context.state.array_records.get(TARGET, ArrayRecord()))
     received = target if facts[SELECT] else None
 
     def look() -> Pool:
@@ -133,13 +129,11 @@ def coreset(
         meta = {"run": context.run_id, "samples": n}
         store.write("coreset", encode({"select": chosen.memory}, meta))
     facts[SELECTED] = int(chosen.sends["round"])
-    return narrowed(data, Chosen(dataset, chosen.coreset))
+    return narrowed(data, chosen.coreset)
 
 
 def _rule(facts: ConfigRecord, budget: float | None) -> Periodic:
-    """The selector that the server asks for, with its options; with another budget, if one is
-    given.
-    """
+    """The selector that the server asks for, by its options, or with a budget of the client's."""
     options = json.loads(str(facts["options"]))
     if budget is not None:
         options["budget"] = budget
@@ -147,9 +141,7 @@ def _rule(facts: ConfigRecord, budget: float | None) -> Periodic:
 
 
 def _pool(model: nn.Module, data: Any, read: Read | None, target: Tensor | None) -> Pool:
-    """The samples as the model sees them, batch by batch; only features and probabilities
-    are held.
-    """
+    """The samples as the model sees them, batch by batch: features and probabilities."""
     device = next((str(part.device) for part in model.parameters()), "cpu")
     classes = None if target is None else target.shape[0]
     network: Network | None = None

@@ -1,6 +1,4 @@
-"""Samples as Flower apps hold them: a torch Dataset or DataLoader whose batches are (x, y) or
-dictionaries.
-"""
+"""Samples as Flower apps hold them: a Dataset or DataLoader of batches (x, y) or dictionaries."""
 
 from __future__ import annotations
 
@@ -21,22 +19,15 @@ Read = Callable[[Any], tuple[Tensor, Tensor]]
 _LABELS = ("label", "labels", "target", "targets", "fine_label", "y")
 _INPUTS = ("img", "image", "pixel_values", "x", "features", "input_ids")
 _BATCH = 256
+# what a DataLoader over a coreset takes over
 _SAME = (
-    "batch_size",
-    "collate_fn",
-    "num_workers",
-    "pin_memory",
-    "timeout",
-    "worker_init_fn",
-    "multiprocessing_context",
+    *("batch_size", "collate_fn", "num_workers", "pin_memory", "timeout", "worker_init_fn"),
+    *("multiprocessing_context", "generator", "prefetch_factor", "persistent_workers"),
 )
-_ALSO = ("generator", "prefetch_factor", "persistent_workers")
 
 
-class Chosen(Subset[Any]):
-    """Part of a dataset, and the weights (b,) of its samples: 0 for one that only fills the
-    budget.
-    """
+class WeightedSubset(Subset[Any]):
+    """A coreset of a dataset. weights (b,): 0 for a sample that only fills the budget."""
 
     def __init__(self, dataset: Any, coreset: Coreset) -> None:
         super().__init__(dataset, coreset.indices.tolist())
@@ -45,17 +36,15 @@ class Chosen(Subset[Any]):
 
 def dataset_of(data: Any) -> Any:
     """The dataset that positions count in; an error where there are no positions to choose."""
-    loader = isinstance(data, DataLoader)
-    dataset = data.dataset if loader else data
-    if isinstance(dataset, IterableDataset) or not (
-        hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
-    ):
+    loader = data if isinstance(data, DataLoader) else None
+    dataset: Any = data if loader is None else loader.dataset
+    has_positions = hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
+    if isinstance(dataset, IterableDataset) or not has_positions:
         raise ConfigError(
             f"a coreset needs a dataset with a length and positions, got {type(dataset).__name__}"
         )
-    if loader and (
-        data.batch_size is None or not isinstance(data.sampler, RandomSampler | SequentialSampler)
-    ):
+    usual = RandomSampler | SequentialSampler
+    if loader and (loader.batch_size is None or not isinstance(loader.sampler, usual)):
         raise ConfigError(
             "a DataLoader with a sampler of its own cannot be narrowed to a coreset; pass its "
             "dataset instead"
@@ -65,48 +54,43 @@ def dataset_of(data: Any) -> Any:
     return dataset
 
 
-def narrowed(data: Any, chosen: Chosen) -> Any:
-    """A dataset becomes the chosen part of it, a DataLoader one like it over that part."""
+def narrowed(data: Any, coreset: Coreset) -> Any:
+    """Of a dataset the coreset as a dataset, of a DataLoader one like it over the coreset."""
+    subset = WeightedSubset(dataset_of(data), coreset)
     if not isinstance(data, DataLoader):
-        return chosen
-    same = {name: getattr(data, name) for name in (*_SAME, *_ALSO)}
+        return subset
+    same = {name: getattr(data, name) for name in _SAME}
+    shuffle = isinstance(data.sampler, RandomSampler)
     # a coreset smaller than a batch is a batch
-    whole_batches = data.drop_last and len(chosen) >= (data.batch_size or 1)
-    return DataLoader(
-        chosen, shuffle=isinstance(data.sampler, RandomSampler), drop_last=whole_batches, **same
-    )
+    drop_last = data.drop_last and len(subset) >= (data.batch_size or 1)
+    return DataLoader(subset, shuffle=shuffle, drop_last=drop_last, **same)
 
 
 def batches(data: Any, read: Read | None = None) -> Iterator[tuple[Tensor, Tensor]]:
-    """x (m, ...) and labels (m,), in the order of the dataset. Call it inside `rng.isolated`:
-    datasets may draw.
-    """
+    """x (m, ...) and labels (m,), in order. Call it inside `rng.isolated`: datasets may draw."""
     dataset = dataset_of(data)
     collate = data.collate_fn if isinstance(data, DataLoader) else None
     for batch in DataLoader(dataset, batch_size=_BATCH, collate_fn=collate):
         x, y = read(batch) if read else _read(batch)
-        yield _inputs(x), _labels(y)
+        if not isinstance(x, Tensor):
+            raise DataError(f"a batch's inputs must be one tensor (n, ...), got {type(x).__name__}")
+        yield x, _labels(y)
 
 
 def shard_of(data: Any, read: Read | None = None) -> Shard:
     """All samples at once: arrays (x, y), a dataset or a DataLoader."""
-    if (
-        isinstance(data, tuple | list)
-        and len(data) == 2
-        and all(hasattr(part, "shape") for part in data)
-    ):
-        x, y = (
-            part if isinstance(part, Tensor) else torch.from_numpy(np.array(part)) for part in data
-        )
+    pair = isinstance(data, tuple | list) and len(data) == 2
+    if pair and all(hasattr(part, "shape") for part in data):
+        x, y = (one if isinstance(one, Tensor) else torch.from_numpy(np.array(one)) for one in data)
         if len(x) != len(y):
             raise DataError(f"there are {len(x)} samples and {len(y)} labels")
         if len(x) == 0:
             raise ConfigError("there are no samples: the arrays are empty")
-        x, y = _inputs(x), _labels(y)
+        y = _labels(y)
     else:
         with rng.isolated(0, "validation"):
             parts = list(batches(data, read))
-        x, y = torch.cat([part for part, _ in parts]), torch.cat([part for _, part in parts])
+        x, y = (torch.cat(column) for column in zip(*parts, strict=True))
     return Shard(x, y, np.arange(len(y)))
 
 
@@ -114,10 +98,9 @@ def check_labels(labels: Tensor, classes: int, whose: str) -> None:
     """Class numbers must be those of the model's outputs."""
     wrong = sorted(set(labels[(labels < 0) | (labels >= classes)].tolist()))
     if wrong:
-        named = ", ".join(str(label) for label in wrong[:5])
         raise DataError(
             f"{whose} labels must be in 0 .. {classes - 1}, the classes of the server's model, got "
-            f"{named}"
+            f"{', '.join(map(str, wrong[:5]))}"
         )
 
 
@@ -140,12 +123,6 @@ def _read(batch: Any) -> tuple[Any, Any]:
         f"a batch must be (x, y) or a dictionary, got {type(batch).__name__}; pass read=, as batch "
         "-> (x, y)"
     )
-
-
-def _inputs(x: Any) -> Tensor:
-    if not isinstance(x, Tensor):
-        raise DataError(f"a batch's inputs must be one tensor (n, ...), got {type(x).__name__}")
-    return x
 
 
 def _labels(y: Any) -> Tensor:

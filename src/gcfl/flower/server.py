@@ -1,51 +1,46 @@
-"""The server of a federation on Flower: waits for its sites, plays the rounds over the Grid, writes
-an ordinary run folder.
-"""
+"""The server on Flower: waits for its sites, plays rounds over the Grid, writes a run folder."""
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from flwr.app import Context
+from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
-from gcfl.base.errors import ConfigError, one_line
+from gcfl.base.errors import ConfigError, RunError, one_line
 from gcfl.base.record import RoundRecord
 from gcfl.engine import Given, Lifecycle, Observer, one_thread, prepare
 from gcfl.experiment import Experiment
-from gcfl.flower.app import read_experiment, speak
-from gcfl.flower.nodes import Roll
+from gcfl.flower.app import log_as_flower, read_experiment
 from gcfl.flower.site_data import Terms, serve_sites
-from gcfl.flower.transport import OverGrid
+from gcfl.flower.transport import FACTS, OverGrid
 from gcfl.results.folder import RunFolder
 
 log = logging.getLogger("gcfl")
-_DEFAULT_WAIT = 300.0
+_WAIT_SECONDS = 300.0
+_LOOK_EVERY_SECONDS = 1.0
+_LOG_EVERY_SECONDS = 30.0
+_ANSWER_SECONDS = 60.0  # a node starts a process and imports torch for an answer
 
 
 def server_app(folder: Path) -> ServerApp:
-    """The app of the server. Settings of the run: `out`, `wait-seconds` for sites to come,
-    `round-seconds` for their answers.
-    """
+    """The app. Run config: `out`, `wait-seconds` for sites, `round-seconds` for replies."""
     app = ServerApp()
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
-        speak()
+        log_as_flower()
         settings = context.run_config
+        experiment, terms = read_experiment(folder, context), Terms.read(folder)
         out = Path(str(settings.get("out", "runs"))).expanduser()
-        wait, deadline = (
-            float(settings.get("wait-seconds", _DEFAULT_WAIT)),
-            float(settings.get("round-seconds", 0.0)),
-        )
-        made = serve(
-            read_experiment(folder, context), grid, out, wait, deadline or None, Terms.read(folder)
-        )
-        log.info("finished: %s", made)
+        wait = float(settings.get("wait-seconds", _WAIT_SECONDS))
+        deadline = float(settings.get("round-seconds", 0.0)) or None
+        log.info("finished: %s", serve(experiment, grid, out, wait, deadline, terms))
 
     return app
 
@@ -58,8 +53,7 @@ def serve(
     deadline: float | None = None,
     terms: Terms | None = None,
 ) -> Path:
-    """All rounds of an experiment over a Grid; the same experiment again goes on after its last
-    checkpoint.
+    """All rounds over a Grid; the same experiment again goes on after its last checkpoint.
 
     terms: sites bring their own data, and the experiment's source is the server's alone.
     """
@@ -78,19 +72,25 @@ def serve(
         folder.path.mkdir(parents=True, exist_ok=True)
         clients = prepared.federation.clients
         count = len(clients) if prepared.method.server.uses_clients else 0
-        roll = Roll(grid, clients.names or tuple(map(str, range(count))))
+        registry = NodeRegistry(grid, clients.names or tuple(map(str, range(count))))
 
         def connect() -> OverGrid:
-            nodes = roll.wait(wait) if count else {}
-            return OverGrid(grid, nodes, deadline, lambda: roll.ask(again=True))
+            nodes = registry.wait(wait) if count else {}
+            return OverGrid(grid, nodes, deadline, lambda: registry.ask(replace=True))
 
         def holdings() -> dict[str, Any]:
             if len(clients.y):
                 return prepared.holdings
-            return {**prepared.holdings, "sizes": [roll.samples[one] for one in range(count)]}
+            sizes = [registry.samples[client] for client in range(count)]
+            return {**prepared.holdings, "sizes": sizes}
 
-        rounds = prepared.experiment.rounds
-        with _written(folder.path / "log.txt"):
+        def on_round(record: RoundRecord) -> None:
+            accuracy = "" if record.accuracy is None else f": accuracy {record.accuracy:.4f}"
+            done, rounds = record.round + 1, prepared.experiment.rounds
+            # Rounds count from 0, in every log and record.
+            log.info("round %d%s (%d of %d played)", record.round, accuracy, done, rounds)
+
+        with _log_file(folder.path / "log.txt"):
             Lifecycle(
                 prepared,
                 folder,
@@ -101,13 +101,107 @@ def serve(
                 again="run the app again",
                 # Sites remember as of the last accepted round: the server must not fall behind.
                 checkpoint_every=1,
-                on_round=lambda record: log.info("%s", _told(record, rounds)),
+                on_round=on_round,
             ).run()
     return folder.path
 
 
+class NodeRegistry:
+    """Which node is which client, asked of every node.
+
+    nodes: client -> node, and samples: client -> how many, of those that have said who they are.
+    """
+
+    def __init__(self, grid: Grid, names: tuple[str, ...]) -> None:
+        self.nodes: dict[int, int] = {}
+        self.samples: dict[int, int] = {}
+        self._grid = grid
+        self._names = names
+        self._problems: dict[int, str] = {}
+
+    def wait(self, seconds: float) -> dict[int, int]:
+        """All clients' nodes; when time is up, an error that names the missing ones, and why."""
+        log_next = time.monotonic()
+        end = log_next + seconds
+        while True:
+            self.ask(min(_ANSWER_SECONDS, max(1.0, end - time.monotonic())))
+            if len(self.nodes) >= len(self._names):
+                return self.nodes
+            self._check_simulation()
+            absent = [name for client, name in enumerate(self._names) if client not in self.nodes]
+            missing = ", ".join(absent)
+            if time.monotonic() >= end:
+                reasons = "".join(f" ({one})" for one in dict.fromkeys(self._problems.values()))
+                advice = "mend that there" if reasons else "start their SuperNodes"
+                raise RunError(
+                    f"after {seconds:g} seconds these clients have not come: {missing}{reasons}; "
+                    f"{advice}, then run again"
+                )
+            if time.monotonic() >= log_next:
+                log_next = time.monotonic() + _LOG_EVERY_SECONDS
+                log.info("waiting for %s", missing)
+            time.sleep(min(_LOOK_EVERY_SECONDS, max(0.0, end - time.monotonic())))
+
+    def ask(self, seconds: float = _ANSWER_SECONDS, replace: bool = False) -> dict[int, int]:
+        """Ask the nodes that are not known yet. replace: one may take the place of another."""
+        online = set(self._grid.get_node_ids())
+        messages = [
+            Message(RecordDict(), dst_node_id=node, message_type=MessageType.QUERY)
+            for node in sorted(online - set(self.nodes.values()))
+        ]
+        for reply in self._grid.send_and_receive(messages, timeout=seconds) if messages else ():
+            if reply.has_error() or FACTS not in reply.content.config_records:
+                continue
+            node, facts = reply.metadata.src_node_id, reply.content.config_records[FACTS]
+            problem = self._problem(facts)
+            if problem is None:
+                self._register(node, facts, set() if replace else online)
+            elif self._problems.get(node) != problem:
+                log.warning("a site cannot take part: %s", problem)
+                self._problems[node] = problem
+        return self.nodes
+
+    def _problem(self, facts: ConfigRecord) -> str | None:
+        """Why a node cannot take part."""
+        if "problem" in facts:
+            return str(facts["problem"])
+        client, count = int(facts["client"]), len(self._names)  # type: ignore[arg-type]
+        if 0 <= client < count:
+            return None
+        return f"a node says that it is client {client}, but there are {count}"
+
+    def _register(self, node: int, facts: ConfigRecord, fixed: set[int]) -> None:
+        """fixed: nodes that no other may replace."""
+        client = int(facts["client"])  # type: ignore[arg-type]
+        before = self.nodes.get(client, node)
+        if before != node and before in fixed:
+            raise RunError(
+                f"two sites say that they are client {self._names[client]}: "
+                "each needs a client of its own in its node config"
+            )
+        if before != node:
+            log.warning("%s has come back as another node", self._names[client])
+        self.nodes[client] = node
+        self.samples[client] = int(facts.get("samples", 0))  # type: ignore[arg-type]
+        self._problems.pop(node, None)
+
+    def _check_simulation(self) -> None:
+        """In a simulation all nodes are there before the first of them answers: no more come."""
+        # By name: Flower offers no public way to tell, its class moves between private modules
+        # from release to release, and importing it would load its database and web server.
+        if not self.nodes or type(self._grid).__name__ != "InMemoryGrid":
+            return
+        count, online = len(self._names), len(list(self._grid.get_node_ids()))
+        if online < count:
+            raise RunError(
+                f"the experiment has {count} clients, but this simulation has {online} nodes: "
+                f'say how many, flwr run ... --federation-config "num-supernodes={count} '
+                'client-resources-num-cpus=1"'
+            )
+
+
 @contextmanager
-def _written(path: Path) -> Iterator[None]:
+def _log_file(path: Path) -> Iterator[None]:
     """What gcfl logs, with the time, in a file of the run too: it outlives the SuperLink."""
     handler = logging.FileHandler(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
@@ -120,9 +214,3 @@ def _written(path: Path) -> Iterator[None]:
     finally:
         log.removeHandler(handler)
         handler.close()
-
-
-def _told(record: RoundRecord, rounds: int) -> str:
-    """Rounds count from 0, in every log and record."""
-    accuracy = "" if record.accuracy is None else f": accuracy {record.accuracy:.4f}"
-    return f"round {record.round}{accuracy} ({record.round + 1} of {rounds} played)"

@@ -1,6 +1,4 @@
-"""An exported app in Flower's Ray simulation, as `flwr run` does it, in a home of its own; what
-that starts is ended.
-"""
+"""An exported app in Flower's Ray simulation, in a home of its own; what that starts is ended."""
 
 from __future__ import annotations
 
@@ -11,17 +9,17 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from gcfl.base.errors import ConfigError, RunError
-from gcfl.flower.local import environment, free_port
-from gcfl.flower.processes import end_all
+from gcfl.flower.local import end_all, environment, free_port, run_flwr
 
 
 def simulate(
     app: Path, out: Path, nodes: int, place: Path, actors: int = 2, seconds: float = 600.0
 ) -> None:
-    """All rounds of the app with so many nodes on so many Ray actors of one CPU each; its run
-    folder lies below `out`.
+    """All rounds of the app, by `flwr run`, with so many nodes on so many Ray actors of one CPU
+    each; its run folder lies below `out`.
 
     `place` holds Flower's home and the run's log. Returns once the run is completed and nothing of
     it is alive.
@@ -40,18 +38,10 @@ def simulate(
     }
     log = place / "simulation.log"
     federation = f"num-supernodes={nodes} client-resources-num-cpus=1 init-args-num-cpus={actors}"
+    words = ["run", str(app), "--stream", "--federation-config", federation]
     try:
-        words = [
-            "run",
-            str(app),
-            "--stream",
-            "--federation-config",
-            federation,
-            "-c",
-            f"out='{out.absolute()}'",
-        ]
         with log.open("w") as file:
-            _flwr(settings, words, end, stdout=file)
+            _flwr(settings, [*words, "-c", f"out='{out.absolute()}'"], end, stdout=file)
         # Flower's command succeeds whether the run does or not.
         while not (state := _state(settings, end)).startswith("finished"):
             time.sleep(0.5)
@@ -62,14 +52,10 @@ def simulate(
         shutil.rmtree(ray, ignore_errors=True)
 
 
-def _flwr(settings: dict[str, str], words: list[str], end: float, **streams: object) -> str:
-    program = shutil.which("flwr", path=settings["PATH"]) or "flwr"
+def _flwr(settings: dict[str, str], words: list[str], end: float, stdout: Any) -> str:
     left = max(1.0, end - time.monotonic())
-    options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, **streams}
     try:
-        done = subprocess.run(
-            [program, *words], env=settings, text=True, timeout=left, check=False, **options
-        )  # type: ignore[call-overload]
+        done = run_flwr(settings, words, left, stdout=stdout, stderr=subprocess.STDOUT)
     except subprocess.TimeoutExpired:
         raise RunError(f"flwr {words[0]} is not done in the time that it was given") from None
     if done.returncode:
@@ -81,12 +67,11 @@ def _state(settings: dict[str, str], end: float) -> str:
     """finished:completed, finished:failed, running, ..."""
     if time.monotonic() > end:
         raise RunError("the simulation is not finished in the time that it was given")
-    told = _flwr(settings, ["ls", "--format", "json"], end)
-    return str(json.loads(told[told.index("{") :])["runs"][0]["status"])
+    listed = _flwr(settings, ["ls", "--format", "json"], end, stdout=subprocess.PIPE)
+    return str(json.loads(listed[listed.index("{") :])["runs"][0]["status"])
 
 
 def _last_error(log: Path) -> str:
-    found = [
-        line.strip() for line in log.read_text(errors="replace").splitlines() if "Error" in line
-    ]
-    return found[-1] if found else "no error was told"
+    lines = log.read_text(errors="replace").splitlines()
+    errors = [line.strip() for line in lines if "Error" in line]
+    return errors[-1] if errors else "no error was told"

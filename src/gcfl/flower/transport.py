@@ -1,69 +1,69 @@
-"""Rounds over Flower's Grid: who is which node, one message per client, answers sorted by client,
-silence told by name.
+"""Rounds over Flower's Grid: one message per client, and the name of every client that is silent.
+
+Messages are Flower's records: one ArrayRecord per tree, one ConfigRecord for what is not a tensor.
+Bits survive. Down: the model, what each part adds, the round, the client, and the last round of
+which the server accepted this client's answer. Up: the update, what each part adds, how many
+samples it used, plain numbers. Nothing else travels.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
+import numpy as np
 import torch
-from flwr.app import Message, MessageType
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 
-from gcfl.base.data_types import Broadcast, Groups, Update
-from gcfl.base.errors import one_line
-from gcfl.flower.records import from_broadcast, to_update
+from gcfl.base.data_types import Broadcast, Groups, Tree, Update
+from gcfl.base.errors import RunError, one_line
 from gcfl.methods import NEVER, Replies
 
+FACTS = "gcfl"  # the ConfigRecord of every message
+_PARTS = "told"  # among the facts: the parts that added a tree, be it without tensors
+_PAYLOAD = "payload."
 _GROUP = "flower"
 
 
 class OverGrid:
-    """The transport of the round loop. Clients keep their memory; the server knows only which of
-    their answers it accepted.
-    """
+    """The transport of the round loop. It knows which answers counted; memory is the sites'."""
 
     def __init__(
         self,
         grid: Grid,
         nodes: Mapping[int, int],
         timeout: float | None = None,
-        again: Callable[[], Mapping[int, int]] | None = None,
+        refresh: Callable[[], Mapping[int, int]] | None = None,
     ) -> None:
-        """nodes: client -> node. again: who is which node now, asked after somebody gave no
-        answer.
-        """
+        """nodes: client -> node. refresh: the nodes of now, asked after a client gave no answer."""
         self._grid = grid
         self._nodes = dict(nodes)
-        self._again = again
-        self._lost = False
+        self._refresh = refresh
+        self._stale = False
         self._timeout = timeout
         self._accepted: dict[int, int] = {}
         self._asked: dict[int, int] = {}
         self._changed: set[int] = set()
 
     def exchange(self, broadcasts: Mapping[int, Broadcast]) -> Replies:
-        if self._lost and self._again is not None:
-            self._nodes |= self._again()
+        if self._stale and self._refresh is not None:
+            self._nodes |= self._refresh()
         messages = []
         for client, broadcast in broadcasts.items():
             content = from_broadcast(broadcast, client, self._accepted.get(client, NEVER))
             node = self._nodes[client]
             messages.append(Message(content, dst_node_id=node, message_type=MessageType.TRAIN))
             self._asked[client] = broadcast.round
-        by_node = {node: client for client, node in self._nodes.items()}
         received = list(self._grid.send_and_receive(messages, timeout=self._timeout))
-        # Messages get their ids when they are sent.
-        sent = {one.metadata.message_id: by_node[one.metadata.dst_node_id] for one in messages}
         silence = f"no answer within {self._timeout:g} seconds" if self._timeout else "no answer"
         updates: dict[int, Update] = {}
         failures = dict.fromkeys(broadcasts, silence)
+        clients = {node: client for client, node in self._nodes.items()}
+        asked = {one.metadata.message_id: one.metadata.dst_node_id for one in messages}
         for reply in received:
-            # An error may come from the SuperLink in a dead node's place: what it answers says
-            # whose turn it was.
-            known = sent.get(reply.metadata.reply_to_message_id)
-            client = by_node.get(reply.metadata.src_node_id, NEVER) if known is None else known
+            client = clients.get(sender(reply, asked), NEVER)
             if client not in broadcasts:
                 continue
             answer = _read(reply)
@@ -72,7 +72,7 @@ class OverGrid:
                 failures.pop(client, None)
             elif client not in updates:
                 failures[client] = answer
-        self._lost = bool(failures)
+        self._stale = bool(failures)
         return Replies(updates, failures)
 
     def commit(self, clients: Iterable[int]) -> None:
@@ -81,23 +81,86 @@ class OverGrid:
             self._changed.add(client)
 
     def changed(self) -> dict[int, Groups]:
-        changed = {client: self._fate(client) for client in sorted(self._changed)}
+        changed = self._states(self._changed)
         self._changed = set()
         return changed
 
     def remembered(self) -> dict[int, Groups]:
-        return {client: self._fate(client) for client in sorted(self._accepted)}
+        return self._states(self._accepted)
 
     def restore(self, states: Mapping[int, Groups]) -> None:
         self._accepted = {
             client: int(groups[_GROUP]["accepted"]) for client, groups in states.items()
         }
 
-    def _fate(self, client: int) -> Groups:
-        return {_GROUP: {"accepted": torch.tensor(self._accepted[client])}}
-
     def close(self) -> None:
         pass
+
+    def _states(self, clients: Iterable[int]) -> dict[int, Groups]:
+        return {
+            client: {_GROUP: {"accepted": torch.tensor(self._accepted[client])}}
+            for client in sorted(clients)
+        }
+
+
+def sender(reply: Message, asked: Mapping[str, int]) -> int:
+    """The node whose reply it is. asked: message -> node, by ids that sent messages have."""
+    # An error may come from the SuperLink in a dead node's place: what it answers says whose.
+    return asked.get(reply.metadata.reply_to_message_id, reply.metadata.src_node_id)
+
+
+def from_broadcast(broadcast: Broadcast, client: int, accepted: int) -> RecordDict:
+    """What the server sends one client."""
+    facts = {"round": broadcast.round, "client": client, "accepted": accepted}
+    return _records("model", broadcast.model, broadcast.payload, facts)
+
+
+def to_broadcast(records: RecordDict) -> tuple[Broadcast, int, int]:
+    """(the broadcast, the client, the last round that was accepted)."""
+    model, payload, facts = _contents("model", records)
+    broadcast = Broadcast(int(facts["round"]), model, payload)
+    return broadcast, int(facts["client"]), int(facts["accepted"])
+
+
+def from_update(update: Update, client: int) -> RecordDict:
+    """What a client sends back."""
+    facts = {"client": client, "examples": update.examples}
+    records = _records("delta", update.delta, update.payload, facts)
+    records["metrics"] = MetricRecord({k: float(value) for k, value in update.metrics.items()})
+    return records
+
+
+def to_update(records: RecordDict) -> Update:
+    delta, payload, facts = _contents("delta", records)
+    numbers = records.metric_records.get("metrics", MetricRecord())
+    metrics = {name: float(value) for name, value in numbers.items()}  # type: ignore[arg-type]
+    return Update(delta, payload, int(facts["examples"]), metrics)
+
+
+def to_tree(arrays: ArrayRecord) -> Tree:
+    return {name: torch.from_numpy(np.array(array.numpy())) for name, array in arrays.items()}
+
+
+def _records(name: str, main: Tree, payload: Mapping[str, Tree], facts: Any) -> RecordDict:
+    records = RecordDict({FACTS: ConfigRecord({**facts, _PARTS: list(payload)})})
+    trees = {name: main, **{_PAYLOAD + part: tree for part, tree in payload.items()}}
+    for record, tree in trees.items():
+        if tree:
+            records[record] = ArrayRecord(tree)
+    return records
+
+
+def _contents(name: str, records: RecordDict) -> tuple[Tree, Groups, dict[str, Any]]:
+    """The inverse of `_records`."""
+    if FACTS not in records.config_records:
+        raise RunError("a message without gcfl's facts in it: is another app answering?")
+    facts: dict[str, Any] = dict(records.config_records[FACTS])
+    arrays = records.array_records
+
+    def tree(record: str) -> Tree:
+        return to_tree(arrays[record]) if record in arrays else {}
+
+    return tree(name), {part: tree(_PAYLOAD + part) for part in facts[_PARTS]}, facts
 
 
 def _read(reply: Message) -> Update | str:

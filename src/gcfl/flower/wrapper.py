@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, Metadata, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 from torch import nn
@@ -27,8 +27,9 @@ from gcfl.base import rng
 from gcfl.base.data_types import Shard, Tree
 from gcfl.base.errors import ConfigError, RunError, did_you_mean
 from gcfl.coreset import SELECTORS, Pursuit
-from gcfl.flower.mod import FACTS, SELECT, SELECTED, TARGET
+from gcfl.flower.mod import SELECT, SELECTED, TARGET, without
 from gcfl.flower.samples import Read, check_labels, shard_of
+from gcfl.flower.transport import FACTS, sender, to_tree
 from gcfl.methods import NEVER, Periodic, ServerView, Setting, TrainOptions
 from gcfl.models.network import Network
 
@@ -78,32 +79,23 @@ class GCFL(Strategy):  # type: ignore[misc, unused-ignore]
         self._selector.check(self._validation, tuple(range(self._network.classes)))
         # node -> the round of its last selection that we heard of
         self._selected: dict[int, int] = {}
-        # of the messages of this round: their metadata, which get an id when they are sent
-        self._asked: list[Any] = []
-        self._warned: set[tuple[str, int]] = set()
+        self._asked: list[Metadata] = []  # of this round's messages, without what they hold
+        self._warned: set[tuple[int, str]] = set()
         if type(strategy).start is not Strategy.start:
-            log.warning(
-                "%s has a start() of its own, which is not used inside GCFL",
-                type(strategy).__name__,
-            )
+            name = type(strategy).__name__
+            log.warning("%s has a start() of its own, which is not used inside GCFL", name)
 
     def summary(self) -> None:
         rule = self._selector
-        log.info(
-            "\t├──> GCFL: %s, a coreset of %g%% every %d rounds%s",
-            rule.name,
-            100 * rule.budget,
-            rule.every,
-            f", score {rule.score}" if isinstance(rule, Pursuit) else "",
-        )
+        score = f", score {rule.score}" if isinstance(rule, Pursuit) else ""
+        text = f"a coreset of {100 * rule.budget:g}% every {rule.every} rounds"
+        log.info("\t├──> GCFL: %s, %s%s", rule.name, text, score)
         self.strategy.summary()
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """The messages of the strategy inside, each with a copy of its records to which ours are
-        added.
-        """
+        """The messages of the strategy inside, with ours added to copies of their records."""
         messages = list(self.strategy.configure_train(server_round, arrays, config, grid))
         self._asked = [message.metadata for message in messages]
         due = [one for one in messages if self._due(one.metadata.dst_node_id, server_round)]
@@ -118,7 +110,7 @@ class GCFL(Strategy):  # type: ignore[misc, unused-ignore]
             message.content = RecordDict({**message.content, FACTS: asked})
         target = self._target(server_round, arrays) if due else {}
         if target:
-            record = ArrayRecord({name: Array(one.numpy()) for name, one in target.items()})
+            record = ArrayRecord(target)
             for message in due:
                 message.content[TARGET] = record
         return messages
@@ -143,9 +135,8 @@ class GCFL(Strategy):  # type: ignore[misc, unused-ignore]
             self._note(server_round, reply)
         arrays, metrics = self.strategy.aggregate_train(server_round, received)
         if valid and arrays is None:
-            log.warning(
-                "round %d: %s aggregated nothing", server_round, type(self.strategy).__name__
-            )
+            inner = type(self.strategy).__name__
+            log.warning("round %d: %s aggregated nothing", server_round, inner)
         return arrays, metrics
 
     def configure_evaluate(
@@ -164,9 +155,7 @@ class GCFL(Strategy):  # type: ignore[misc, unused-ignore]
         return last == NEVER or not 0 <= server_round - last < self._selector.every
 
     def _target(self, server_round: int, arrays: ArrayRecord) -> Tree:
-        """What nodes need in order to choose: (C, d + 1) for GCFL, row c the mean gradient of the
-        clean samples of class c.
-        """
+        """For GCFL (C, d + 1): in row c the mean gradient of the clean samples of class c."""
         _load(self._network, arrays)
         setting = Setting(self._network, self._seed, server_round, TrainOptions())
         view = ServerView(setting, server_round, self._network.tree(), self._validation, ())
@@ -179,25 +168,20 @@ class GCFL(Strategy):  # type: ignore[misc, unused-ignore]
         return target
 
     def _note(self, server_round: int, reply: Message) -> None:
-        node, content = reply.metadata.src_node_id, reply.content
-        if FACTS not in content.config_records:
-            self._warn(
-                "mod",
+        """Who selected when; our record is taken out of the answer."""
+        node, facts = reply.metadata.src_node_id, reply.content.config_records.get(FACTS)
+        if facts is None:
+            self._warn_once(
                 node,
-                "node %d answers without gcfl_mod: put it first in its mods, "
-                "@app.train(mods=[gcfl_mod])",
+                "answers without gcfl_mod: put it first in its mods, @app.train(mods=[gcfl_mod])",
             )
             return
-        selected = content.config_records[FACTS].get(SELECTED)
-        reply.content = RecordDict(
-            {name: record for name, record in content.items() if name != FACTS}
-        )
+        reply.content = without(reply.content, FACTS)
+        selected = facts.get(SELECTED)
         if not isinstance(selected, int):
-            self._warn(
-                "call",
+            self._warn_once(
                 node,
-                "node %d trains on all its data: its train function does not call "
-                "gcfl.flower.coreset(...)",
+                "trains on all its data: its train function does not call gcfl.flower.coreset(...)",
             )
             return
         if selected == NEVER:
@@ -206,28 +190,22 @@ class GCFL(Strategy):  # type: ignore[misc, unused-ignore]
             )
         self._selected[node] = min(selected, server_round)
 
-    def _warn(self, what: str, node: int, sentence: str) -> None:
-        if (what, node) not in self._warned:
-            self._warned.add((what, node))
-            log.warning(sentence, node)
+    def _warn_once(self, node: int, sentence: str) -> None:
+        if (node, sentence) not in self._warned:
+            self._warned.add((node, sentence))
+            log.warning("node %d %s", node, sentence)
 
     def _failures(self, replies: list[Message]) -> dict[int, str]:
-        """node -> why it gave no update. An error may come from the SuperLink in a dead node's
-        place: its id says whose.
-        """
+        """node -> why it gave no update."""
         nodes = {metadata.message_id: metadata.dst_node_id for metadata in self._asked}
         failed, heard = {}, set()
         for reply in replies:
-            node = nodes.get(reply.metadata.reply_to_message_id, reply.metadata.src_node_id)
+            node = sender(reply, nodes)
             heard.add(node)
             if reply.has_error():
                 failed[node] = reply.error.reason or f"error {reply.error.code}"
-        silent = {
-            metadata.dst_node_id: "no answer"
-            for metadata in self._asked
-            if metadata.dst_node_id not in heard
-        }
-        return {**failed, **silent}
+        silent = [one.dst_node_id for one in self._asked if one.dst_node_id not in heard]
+        return {**failed, **dict.fromkeys(silent, "no answer")}
 
 
 def _network(model: nn.Module | Callable[[], nn.Module], validation: Shard) -> Network:
@@ -246,21 +224,15 @@ def _network(model: nn.Module | Callable[[], nn.Module], validation: Shard) -> N
 
 
 def _load(network: Network, arrays: ArrayRecord) -> None:
-    """The strategy's arrays into the network: by name, or in order where they have only numbers for
-    names.
-    """
-    state = network.module.state_dict()
-    given = {name: torch.from_numpy(array.numpy().copy()) for name, array in arrays.items()}
+    """The strategy's arrays into the network: by name, or in order where names are numbers."""
+    state, given = network.module.state_dict(), to_tree(arrays)
     if not given.keys() & state.keys() and len(given) == len(state):
         given = dict(zip(state, given.values(), strict=True))
-    wrong = [name for name in given if name not in state] + [
-        name for name in network.trained if name not in given and name in state
-    ]
-    wrong += [
-        name
-        for name, tensor in given.items()
-        if name in state and tensor.shape != state[name].shape
-    ]
+    unknown = [name for name in given if name not in state]
+    absent = [name for name in network.trained if name not in given and name in state]
+    known = [name for name in given if name in state]
+    unlike = [name for name in known if given[name].shape != state[name].shape]
+    wrong = unknown + absent + unlike
     if wrong:
         raise ConfigError(
             "the model given to GCFL is not the one that the strategy trains: they differ in "

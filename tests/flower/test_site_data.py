@@ -14,7 +14,6 @@ import pytest
 pytest.importorskip("flwr", reason="flwr is not installed: pip install 'gcfl[flower]'")
 
 from flwr.app import ArrayRecord, Context, RecordDict
-from flwr.supercore.task_identity import TaskIdentity
 from PIL import Image
 from sklearn.datasets import load_digits
 
@@ -36,12 +35,6 @@ SETTINGS = {
     "train": {"lr": 0.05},
     "coreset": {"every": 2, "budget": 0.3},
 }
-
-
-@pytest.fixture(autouse=True)
-def identity(monkeypatch):
-    for name in ("task_id", "run_id", "node_id"):
-        monkeypatch.setattr(TaskIdentity, f"_{name}", 1)
 
 
 @pytest.fixture
