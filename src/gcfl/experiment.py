@@ -99,9 +99,8 @@ class Experiment(Options):
     def identity(self) -> str:
         """A hash of everything that can change the result, and of nothing else.
 
-        Settings that came after the first format and stand at their default stay out of it, and
-        settings that were renamed count by their first name: so a run keeps its name while the
-        package grows.
+        Newer settings at their default stay out of it, and renamed ones count by their first name:
+        so a run keeps its name while the package grows.
         """
         settings = {_FIRST_NAMES.get(name, name): v for name, v in flat(self.resolved()).items()}
         for name in ("engine.workers", "engine.checkpoint_every", *self._at_new_defaults()):
@@ -216,9 +215,7 @@ _TOP = {
 
 
 def every_setting() -> dict[str, list[tuple[str, FieldInfo]]]:
-    """All settings by dotted name, each with the words of the parts that have it ('' where the
-    method does not matter) and that part's own default and text.
-    """
+    """All settings by dotted name, each with its parts' words ('': any method) and their fields."""
     found = {name: [("", field)] for name, field in _TOP.items() if name != "given"}
     for section, options in _ROOMS.items():
         for name, field in options.model_fields.items():
@@ -292,8 +289,7 @@ def compose(
     file: Path | None, explicit: Mapping[str, Any], flags: Mapping[str, str] | None = None
 ) -> tuple[Experiment, list[str]]:
     """The experiment of a file and of single settings by dotted name, which win over it; also which
-    of those this method has no use for (a table may serve many methods, but a setting given on its
-    own was meant for this one).
+    of those this method has no use for (a table may serve many methods).
 
     flags: what a setting was called on the command line, for the messages.
     """

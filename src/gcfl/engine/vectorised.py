@@ -1,11 +1,9 @@
-"""Many clients trained at once: every tensor of the model gets the clients as its first dimension,
-through torch.func.vmap.
+"""Many clients trained at once, by torch.func.vmap: clients are every tensor's first dimension.
 
-The same selectors and the same rules as in the loop, over clients of any sizes: each client's
-batches are laid out in a table, steps after steps, padded where a batch is short, and clients that
-have finished drop out of the stack. Results agree with the loop to rounding (1e-5), not to the bit,
-so this is asked for with engine.vectorised and counts as another run. Made for small models, where
-a client's arithmetic is less than the cost of calling for it.
+The same selectors and rules as in the loop, over clients of any sizes: batches are laid out in a
+table, padded where one is short, and clients that have finished drop out. Results agree with the
+loop to rounding (1e-5), not to the bit, so this is asked for with engine.vectorised and counts as
+another run. For small models, whose arithmetic costs less than calling for it.
 """
 
 from __future__ import annotations
@@ -32,9 +30,7 @@ _STACK_NUMBERS = 1 << 25  # so many numbers of inputs and weights in one stack, 
 
 
 def check(setting: Setting, x: torch.Tensor) -> None:
-    """Refuse models whose result for one sample depends on the others of its batch or on chance, or
-    that cannot be stacked.
-    """
+    """Refuse models that cannot be stacked, or mix samples of a batch, or draw at random."""
     network = setting.network
     batch = network.prepare(x[torch.arange(3) % len(x)]).clone()
     batch[1:] += torch.arange(1, 3, device=batch.device, dtype=batch.dtype).reshape(
@@ -179,8 +175,8 @@ class Vectorised(ClientMemory):
     def _stacks(
         self, chosen: Mapping[int, _Chosen], broadcasts: Mapping[int, Broadcast]
     ) -> list[list[int]]:
-        """Clients of similar sizes together. Those that remember something of the local rule, or
-        are sent something, cannot be stacked with those that do not.
+        """Clients of similar sizes together, apart by whether they remember, or are sent, things
+        of the local rule.
         """
         weights = sum(tensor.numel() for tensor in self._side.setting.network.tree().values())
         sample, options = self._side.data.x[0].numel(), self._side.setting.train

@@ -8,9 +8,9 @@
     with gcfl.report.track.measured() as meter:
         gcfl.run(..., on_start=meter.start)
 
-They change nothing in a run, and are no part of what a run is. Steps are rounds, counted from 0 as
-in rounds.jsonl. Energy is codecarbon's estimate, kept in the run folder as energy.json: few machines
-let a program read their power, and what cannot be read is guessed from the processor's name.
+They change nothing in a run, and are no part of what a run is. Steps are rounds, counted from 0.
+Energy is codecarbon's estimate, kept in the run folder as energy.json: few machines let a program
+read their power, and what cannot be read is guessed from the processor's name.
 """
 
 from __future__ import annotations
