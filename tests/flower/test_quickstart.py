@@ -1,6 +1,4 @@
-"""examples/flower-quickstart: ten lines turn the plain app into one with GCFL, and 40% wrong labels
-then cost less accuracy.
-"""
+"""examples/flower-quickstart: with ten lines for GCFL, 40% wrong labels cost less accuracy."""
 
 from __future__ import annotations
 
@@ -26,9 +24,7 @@ CLIENTS = 10
 
 
 def play(variant, monkeypatch, **changes):
-    """The app's own server and client over the in-process Grid; what `start` returned, and the
-    Grid.
-    """
+    """The app's server and client over the in-process Grid: what `start` returned, the Grid."""
     folder = EXAMPLE / variant
     settings = {
         **tomllib.loads((folder / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"],
@@ -90,18 +86,12 @@ def test_ten_added_lines_and_the_readme_shows_them():
 
 
 def gains(seed, monkeypatch):
-    """What GCFL adds to the accuracy after the app's 40 rounds: on the server's test set, and on
-    the clients' own.
-    """
+    """What GCFL adds to the accuracy in 40 rounds: on the server's test set, the clients' own."""
     both = []
     for variant in ("plain", "gcfl"):
         result = play(variant, monkeypatch, seed=seed)[0]
-        both.append(
-            (
-                result.evaluate_metrics_serverapp[40]["accuracy"],
-                result.evaluate_metrics_clientapp[40]["eval_acc"],
-            )
-        )
+        server = result.evaluate_metrics_serverapp[40]["accuracy"]
+        both.append((server, result.evaluate_metrics_clientapp[40]["eval_acc"]))
     return [after - before for before, after in zip(*both, strict=True)]
 
 
@@ -109,12 +99,12 @@ def test_accuracy_rises_where_two_labels_of_five_are_wrong(monkeypatch):
     assert min(gains(0, monkeypatch)) > 0.05  # measured: 0.17 and 0.18
 
 
+# The lower of the two gains was 0.17, 0.05, 0.05, 0.13 and 0.04. The mean of the limits is 0.05, so
+# both gains are above that in the mean of five seeds.
 @pytest.mark.slow
-def test_accuracy_rises_on_five_seeds(monkeypatch):
-    measured = [gains(seed, monkeypatch) for seed in range(5)]
-    # measured: 0.10 and 0.11
-    assert all(sum(column) / 5 > 0.05 for column in zip(*measured, strict=True))
-    assert all(min(gain) > 0 for gain in measured)
+@pytest.mark.parametrize(("seed", "least"), [(0, 0.11), (1, 0.02), (2, 0.02), (3, 0.08), (4, 0.02)])
+def test_accuracy_rises_on_five_seeds(seed, least, monkeypatch):
+    assert min(gains(seed, monkeypatch)) > least
 
 
 def test_the_clients_train_on_a_tenth(monkeypatch):
