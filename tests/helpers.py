@@ -95,7 +95,7 @@ def command(
         env=environment,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=1800,
         check=False,
         **options,
     )

@@ -37,7 +37,7 @@ def command(grown: Path, *words: str, cwd: Path) -> str:
     environment = {**os.environ, "PYTHONPATH": str(grown), "OMP_NUM_THREADS": "1"}
     line = [sys.executable, "-m", "gcfl.cli", *words]
     done = subprocess.run(
-        line, cwd=cwd, env=environment, capture_output=True, text=True, timeout=600, check=False
+        line, cwd=cwd, env=environment, capture_output=True, text=True, timeout=1800, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

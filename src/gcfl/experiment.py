@@ -144,7 +144,7 @@ PATHS = ("data.source", "data.owners", "data.noise_file")
 # run folders and the command line alike.
 RENAMED = {
     f"server.{name}": f"clean.{name}"
-    for name in (
+    for name in [
         "warm_start",
         "fine_tune",
         "fine_tune_epochs",
@@ -153,7 +153,7 @@ RENAMED = {
         "hold_out",
         "keep",
         "patience",
-    )
+    ]
 }
 _FIRST_NAMES = {new: old for old, new in RENAMED.items()}
 # What a run was named by in the first format, by section; all else is newer.

@@ -22,7 +22,7 @@ FOUND = next(
     ),
     None,
 )
-_SECONDS = 60
+_SECONDS = 1800
 
 
 class Browser:

@@ -67,11 +67,11 @@ def test_bad_numbers_are_one_sentence(capsys):
 def test_stopped_it_goes_on(tmp_path):
     line = [sys.executable, "-m", "gcfl.cli", "demo", "--seeds", "1", "--rounds", "20"]
     process = subprocess.Popen(line, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 100
+    deadline = time.monotonic() + 1800
     while not list(tmp_path.glob("demo/runs/*/summary.json")) and time.monotonic() < deadline:
         time.sleep(0.05)
     os.kill(process.pid, signal.SIGINT)
-    assert "the same command goes on from there" in process.communicate(timeout=60)[1]
+    assert "the same command goes on from there" in process.communicate(timeout=1800)[1]
     assert process.returncode == 130
     before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("demo/runs/*/summary.json")}
     assert before
