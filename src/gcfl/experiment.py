@@ -140,22 +140,6 @@ def _is_ours(options: type[Options]) -> bool:
 
 # Settings that name files.
 PATHS = ("data.source", "data.owners", "data.noise_file")
-# Settings that go by another name than they did: old name -> new name. Read for configurations,
-# run folders and the command line alike.
-RENAMED = {
-    f"server.{name}": f"clean.{name}"
-    for name in [
-        "warm_start",
-        "fine_tune",
-        "fine_tune_epochs",
-        "fine_tune_lr",
-        "takes_part",
-        "hold_out",
-        "keep",
-        "patience",
-    ]
-}
-_FIRST_NAMES = {new: old for old, new in RENAMED.items()}
 # What a run was named by in the first format, by section; all else is newer.
 _FIRST = {
     "": "cohort method rounds seed",
@@ -180,6 +164,14 @@ _FIRST = {
         "steps weight_decay"
     ),
 }
+# Settings that go by another name than they did: old name -> new name. Read for configurations,
+# run folders and the command line alike.
+RENAMED = {
+    f"server.{name}": f"clean.{name}"
+    for name in _FIRST["server"].split()
+    if name in CleanOptions.model_fields
+}
+_FIRST_NAMES = {new: old for old, new in RENAMED.items()}
 _FIRST_FORMAT = {
     f"{section}.{leaf}" if section else leaf
     for section, leaves in _FIRST.items()
