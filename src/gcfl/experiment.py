@@ -36,6 +36,7 @@ from gcfl.data import DataOptions
 from gcfl.methods import (
     SECTIONS,
     CleanOptions,
+    LabelNoise,
     LocalRule,
     Method,
     SelectionRule,
@@ -83,6 +84,7 @@ class Experiment(Options):
     local: SerializeAsAny[LocalRule]
     server: SerializeAsAny[ServerRule]
     clean: CleanOptions = CleanOptions()
+    labels: LabelNoise = LabelNoise()
     engine: EngineOptions = EngineOptions()
     given: dict[Literal["data", "model", "parts", "files"], str] = Field(default={})
     """digests of what came from Python (data, model, parts of methods) or from one's own files"""
@@ -131,7 +133,8 @@ class Experiment(Options):
 
     def assembled(self) -> Method:
         parts = {"select": self.coreset, "local": self.local, "server": self.server}
-        return assemble(self.method, parts)
+        judged = self.train.loss == "corrected" or self.coreset.judges
+        return assemble(self.method, parts, self.labels if judged else None)
 
 
 def _is_ours(options: type[Options]) -> bool:
@@ -197,6 +200,7 @@ _ROOMS: dict[str, type[Options]] = {
     "model": ModelOptions,
     "train": TrainOptions,
     "clean": CleanOptions,
+    "labels": LabelNoise,
     "engine": EngineOptions,
 }
 _TOP = {

@@ -94,6 +94,12 @@ RUNS: dict[str, dict] = {name: {"method": name} for name in CATALOGUE} | {
     "fedavg, tuned": {"method": "fedavg", "server": {"fine_tune": "each"}},
     "moon, projection": {"method": "moon", "model": {"projection": 5}},
     "scaffold, steps": {"method": "scaffold", "train": {"steps": 3, "clip": 1.0, "loss": "gce"}},
+    "robust": {"method": "robust"},
+    "sift": {"method": "sift"},
+    "fedadam+scaffold+robust": {"method": "fedadam+scaffold+robust"},
+    "fedavg, corrected": {"method": "fedavg", "train": {"loss": "corrected"}},
+    "robust, vectorised": {"method": "robust", "engine": {"vectorised": True}},
+    "gcfl, cosine, pool": {"method": "gcfl", "coreset": {"score": "cosine", "pool": 2.0}},
     "gcfl, cnn": {
         "method": "gcfl",
         "model": {"name": "cnn"},

@@ -70,9 +70,12 @@ class Update:
 
 @dataclass(frozen=True)
 class Observed:
-    """What an onlooker of a simulation sees of a client's round: what it trained on, and whether
-    that was chosen or drawn in this round. Never sent, never in a message.
+    """What an onlooker of a simulation sees of a client's round. Never sent, never in a message.
+
+    coreset: what it trained on (None: everything); fresh: whether that was chosen or drawn in this
+    round; rate: its estimate of the share of wrong labels, where it made one.
     """
 
-    coreset: Coreset
+    coreset: Coreset | None
     fresh: bool
+    rate: float | None = None

@@ -91,6 +91,8 @@ class RoundRecord:
     bytes: Traffic
     coreset: CoresetUse
     time: Times
+    noise_rate: float | None = None  # the clients' mean estimate of their share of wrong labels
+    noise_rate_error: float | None = None  # its mean absolute error, where somebody knows
 
     def to_json(self) -> dict[str, Any]:
         return {"format": FORMAT, **asdict(self)}

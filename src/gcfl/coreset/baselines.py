@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gcfl.base.data_types import Coreset, Tree
 from gcfl.coreset.pool import Pool, unweighted
-from gcfl.coreset.selector import ByClass, Draw, Selector, at_random
+from gcfl.coreset.selector import ByClass, Draw, Needs, Selector, at_random
 
 
 class Random(Selector):
@@ -18,7 +18,7 @@ class Random(Selector):
 
     name: ClassVar[str] = "random"
     summary: ClassVar[str] = "a random share of each client's samples, drawn again every K rounds"
-    needs: ClassVar[Literal["nothing", "probabilities", "features"]] = "nothing"
+    needs: ClassVar[Needs] = "nothing"
     multi_label: ClassVar[bool] = True
 
     def pick(
@@ -32,7 +32,7 @@ class SmallLoss(ByClass):
 
     name: ClassVar[str] = "small-loss"
     summary: ClassVar[str] = "the samples of smallest loss under the current model, per class"
-    needs: ClassVar[Literal["nothing", "probabilities", "features"]] = "probabilities"
+    needs: ClassVar[Needs] = "probabilities"
 
     def pick(
         self, pool: Pool, target: Tensor | None, budget: int, draw: Draw, memory: Tree
@@ -53,7 +53,7 @@ class Agreement(Selector):
 
     name: ClassVar[str] = "agreement"
     summary: ClassVar[str] = "random samples whose label the current model predicts"
-    needs: ClassVar[Literal["nothing", "probabilities", "features"]] = "probabilities"
+    needs: ClassVar[Needs] = "probabilities"
 
     def pick(
         self, pool: Pool, target: Tensor | None, budget: int, draw: Draw, memory: Tree

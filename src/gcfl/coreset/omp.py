@@ -24,19 +24,20 @@ from gcfl.coreset.active_set import ActiveSet
 from gcfl.coreset.gradients import Gradients
 from gcfl.coreset.pool import Pool
 
-Score = Literal["correlation", "distance", "nearest"]
+Score = Literal["correlation", "cosine", "distance", "nearest"]
 Trace = Callable[[IntArray, FloatArray], None]
 
 
 class Pursuit(Options):
     """How orthogonal matching pursuit goes.
 
-    `correlation` takes the largest ⟨g_j, r⟩ (its size, with free weights), `distance` the smallest
-    ‖g_j - r‖, `nearest` the smallest ‖g_j - g‖ with no residual at all.
+    `correlation` takes the largest ⟨g_j, r⟩ (its size, with free weights; the authors' code),
+    `cosine` the largest ⟨g_j, r⟩ / ‖g_j‖ (the textbook's: atoms normalised), `distance` the
+    smallest ‖g_j - r‖ (the paper's text), `nearest` the smallest ‖g_j - g‖ with no residual.
     """
 
     score: Score = "correlation"
-    """which point is next: correlation (classical), distance (the paper's text), nearest"""
+    """which point is next: the largest inner product, or cosine, or the smallest distance"""
     ridge: NonNegative = 0.5
     """λ, the weight of ‖w‖²"""
     nonnegative: bool = True
@@ -146,7 +147,11 @@ def scores_of(
     how: Pursuit, gain: FloatArray, correlation: FloatArray, norms: FloatArray
 ) -> FloatArray:
     """Higher is better; distances are compared through ‖g_j - r‖² = ‖g_j‖² - 2⟨g_j, r⟩ + const."""
-    return gain if how.score == "correlation" else correlation - norms / 2
+    if how.score == "correlation":
+        return gain
+    if how.score == "cosine":  # a zero gradient points nowhere
+        return np.divide(gain, np.sqrt(norms), out=np.zeros_like(gain), where=norms > 0)
+    return correlation - norms / 2
 
 
 def _best(scores: FloatArray, count: int) -> IntArray:

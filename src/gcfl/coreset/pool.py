@@ -16,6 +16,7 @@ from gcfl.base.options import largest_remainder
 from gcfl.coreset.gradients import Gradients, own_label, whole
 
 Split = Literal["proportional", "equal"]
+_TINY = 1e-300  # stands for a probability of 0
 
 
 def points(share: float, n: int) -> int:
@@ -52,13 +53,14 @@ class Pool:
     """The samples of one party as the current model sees them.
 
     features (n, d): the last layer's input; probabilities (n, C); labels (n,), or (n, C) zeros and
-    ones for sigmoid outputs.
+    ones for sigmoid outputs. right (n,): the probability that each label is right, where estimated.
     """
 
     features: Tensor
     probabilities: Tensor
     labels: Tensor
     bias: bool = True
+    right: Tensor | None = None
 
     @classmethod
     def unseen(cls, n: int) -> Pool:
@@ -72,6 +74,11 @@ class Pool:
     @property
     def classes(self) -> int:
         return int(self.probabilities.shape[1])
+
+    @property
+    def logits(self) -> Tensor:
+        """(n, C) log p in float64: the model's logits, but for a constant per sample."""
+        return self.probabilities.double().clamp(min=_TINY).log()
 
     def own_label(self) -> Gradients:
         """g_j = (p_y - 1)·[h_j, 1]: of the weights that feed the sample's own label."""

@@ -17,6 +17,7 @@ from gcfl.coreset.matching import Glister, GradientMatching, GradMatch
 from gcfl.coreset.pool import Pool
 from gcfl.coreset.representation import Craig, Crust, FacilityLocation
 from gcfl.coreset.selector import ByClass, Selector, WithVariants
+from gcfl.coreset.sift import Sift
 
 _LISTED = (
     GradientMatching,
@@ -28,6 +29,7 @@ _LISTED = (
     GradMatch,
     SmallLoss,
     Agreement,
+    Sift,
 )
 SELECTORS: dict[str, type[Selector]] = {selector.name: selector for selector in _LISTED}
 

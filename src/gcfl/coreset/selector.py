@@ -17,6 +17,7 @@ from gcfl.base.data_types import Coreset, Tree
 from gcfl.base.options import Options
 from gcfl.coreset.pool import Pool, Split, unweighted
 
+Needs = Literal["nothing", "probabilities", "posterior", "features"]
 # A generator for a named purpose, which differs from party to party and from round to round; made
 # when it is needed, since making one costs more than a small choice.
 Draw = Callable[..., np.random.Generator]
@@ -25,14 +26,15 @@ Draw = Callable[..., np.random.Generator]
 class Selector(Options, ABC):
     """A way to choose from a pool of samples. Its fields are its options.
 
-    needs: what `pick` reads of the pool; for "nothing" no forward pass is made. needs_target:
+    needs: what `pick` reads of the pool; for "nothing" no forward pass is made, for "posterior"
+    each label's probability of being right is estimated first (`gcfl.labels`). needs_target:
     whether it matches a gradient of the server's clean set. multi_label: whether labels (n, C) of
     sigmoid outputs will do.
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
-    needs: ClassVar[Literal["nothing", "probabilities", "features"]] = "features"
+    needs: ClassVar[Needs] = "features"
     needs_target: ClassVar[bool] = False
     multi_label: ClassVar[bool] = False
 

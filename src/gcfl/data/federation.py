@@ -199,6 +199,8 @@ def split(source: Source, options: DataOptions, seed: int) -> tuple[IntArray, Sh
         )
     shuffled = rng.stream(seed, "split").permutation(n)
     test, validation, rest = np.split(shuffled, [test_size, test_size + validation_size])
+    if options.validation_balanced and validation_size:
+        validation, rest = _balanced(source.y, shuffled[test_size:], validation_size)
     return (
         np.sort(rest),
         _set(source, source.validation, validation),
@@ -243,12 +245,23 @@ def _split_official_test(
     # What is beyond the end is simply not there: the test set is then all that is left.
     end = size + resolve_size(options.test, len(source))
     shuffled = rng.stream(seed, "split").permutation(len(y))
+    chosen, rest = shuffled[:size], shuffled[size:end]
+    if options.validation_balanced:  # a test set that is the same for every size of the clean set
+        rest = shuffled[: min(end - size, len(y) - size)]
+        chosen, _ = _balanced(y, shuffled[len(rest) :], size)
     # Ids go on after the training rows, so that no two samples of a source share one.
-    validation, test = (
-        _shard(x[rows], y[rows], rows + len(source))
-        for rows in (shuffled[:size], shuffled[size:end])
-    )
+    validation, test = (_shard(x[rows], y[rows], rows + len(source)) for rows in (chosen, rest))
     return validation, test
+
+
+def _balanced(y: IntArray, order: IntArray, size: int) -> tuple[IntArray, IntArray]:
+    """The first `size` of these rows with classes as equal as can be, and the others."""
+    labels = y[order]
+    rank = np.empty(len(order), dtype=np.int64)  # its place among the rows of its class
+    for label in np.unique(labels):
+        rank[labels == label] = np.arange(int((labels == label).sum()))
+    taken = np.sort(np.lexsort((np.arange(len(order)), rank))[:size])
+    return order[taken], np.delete(order, taken)
 
 
 def _set(source: Source, given: Pair | None, rows: IntArray) -> Shard:

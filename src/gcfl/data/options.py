@@ -75,6 +75,8 @@ class DataOptions(Options):
     """the same noise for the test set, which is clean unless asked"""
     validation: Size = 0.1
     """the server's clean set: a share of the source, or a count"""
+    validation_balanced: bool = False
+    """equal classes in the clean set; of an official test set, the test part is cut first"""
     test: Size = 0.15
     """the clean test set: a share of the source, or a count"""
     normalise: bool = True

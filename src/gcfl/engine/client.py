@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from gcfl.base.data_types import Broadcast, Groups, Observed, Shard, Tree, Update
 from gcfl.data import ClientData
 from gcfl.engine.measurement import Laps
-from gcfl.methods import ClientView, Method, Setting
+from gcfl.labels import log_columns
+from gcfl.methods import ClientView, Estimate, Method, Setting
 from gcfl.methods.training import learning_rate, train
 
 
@@ -53,13 +55,16 @@ def answer(
     start = rule.start(model, remembered)
     view = ClientView.of(setting, broadcast.round, client, start, shard)
     laps = Laps()
+    view, labels = judge(method, view, broadcast.payload.get("labels"), memory.get("labels", {}))
     selection = method.select.select(
         view, broadcast.payload.get("select"), memory.get("select", {})
     )
     select_cpu, select_wall = laps.lap()
     fixed = rule.begin(model, received, remembered)
     lr = learning_rate(setting.train, broadcast.round, setting.rounds)
-    trained = train(view, selection.coreset, rule, fixed, method.select.weighted, lr)
+    columns = columns_of(labels, network.device)
+    weighted = method.select.weighted
+    trained = train(view, selection.coreset, rule, fixed, weighted, lr, columns)
     sends, after = (
         _on(torch.device("cpu"), tree)
         for tree in rule.finish(trained.model, fixed, trained.steps, lr)
@@ -76,13 +81,32 @@ def answer(
         "train_cpu": train_cpu,
         "train_wall": train_wall,
     }
-    payload = {name: tree for name, tree in (("select", selection.sends), ("local", sends)) if tree}
-    observed = None if method.select.whole else Observed(selection.coreset, selection.fresh)
+    sent = {"select": selection.sends, "local": sends, "labels": labels.sends}
+    payload = {name: tree for name, tree in sent.items() if tree}
+    observed = None
+    if not method.select.whole or labels.rate is not None:
+        coreset = None if method.select.whole else selection.coreset
+        observed = Observed(coreset, selection.fresh, labels.rate)
     return Reply(
         Update(delta, payload, trained.examples, metrics),
-        {"select": selection.memory, "local": after},
+        {"select": selection.memory, "local": after, "labels": labels.memory},
         observed,
     )
+
+
+def judge(
+    method: Method, view: ClientView, received: Tree | None, memory: Tree
+) -> tuple[ClientView, Estimate]:
+    """What the client thinks of its labels, where asked for, and the view that knows it."""
+    if method.labels is None:
+        return view, Estimate(None, {}, {})
+    found = method.labels.estimate(view, received, memory)
+    return (view if found.right is None else view.judged(found.right)), found
+
+
+def columns_of(labels: Estimate, device: torch.device) -> Tensor | None:
+    """Of T, as the corrected loss wants it."""
+    return None if labels.transition is None else log_columns(labels.transition).to(device)
 
 
 def _on(device: torch.device, tree: Tree) -> Tree:

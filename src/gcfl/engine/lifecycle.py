@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
+import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
@@ -50,18 +51,27 @@ class Observer:
         clean = total = 0
         for client in played.accepted:
             rows = self.partition[client]
-            if client in played.observed:
-                rows = rows[played.observed[client].coreset.indices]
+            seen = played.observed.get(client)
+            if seen is not None and seen.coreset is not None:
+                rows = rows[seen.coreset.indices]
             clean += int((~self.truth.noisy[rows]).sum())
             total += len(rows)
         return clean / total if total else None
+
+    def rate_error(self, played: Played) -> float | None:
+        """The mean over clients of |estimated - true| share of wrong labels."""
+        rates = {c: one.rate for c, one in played.observed.items() if one.rate is not None}
+        if self.truth is None or not rates:
+            return None
+        wrong = {client: self.truth.noisy[self.partition[client]].mean() for client in rates}
+        return float(np.mean([abs(rates[client] - wrong[client]) for client in rates]))
 
     def coresets(self, played: Played) -> dict[int, Coreset]:
         """What was chosen or drawn in this round, as rows of the source."""
         found = {}
         for client in played.accepted:
             seen = played.observed.get(client)
-            if seen is not None and seen.fresh:
+            if seen is not None and seen.fresh and seen.coreset is not None:
                 rows = self.partition[client][seen.coreset.indices]
                 found[client] = Coreset(rows, seen.coreset.weights)
         return found
@@ -169,7 +179,7 @@ class Lifecycle:
         return State(state.round, model, state.parts)
 
     def _write(self, played: Played) -> RoundRecord:
-        record = played.record(self.observer.clean_share(played))
+        record = played.record(self.observer.clean_share(played), self.observer.rate_error(played))
         chosen = self.observer.coresets(played)
         if chosen:
             self.folder.add_coresets(record.round, chosen)

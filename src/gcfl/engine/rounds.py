@@ -65,9 +65,10 @@ class Played:
     traffic: Traffic
     time: Times
 
-    def record(self, clean_share: float | None) -> RoundRecord:
-        """clean_share: what the observer, who knows the truth, says of what was trained on."""
+    def record(self, clean_share: float | None, rate_error: float | None = None) -> RoundRecord:
+        """clean_share, rate_error: what the observer says, who knows the truth."""
         scores = self.scores
+        rates = [one.rate for one in self.observed.values() if one.rate is not None]
         return RoundRecord(
             round=self.state.round - 1,
             cohort=self.cohort,
@@ -83,6 +84,8 @@ class Played:
             bytes=self.traffic,
             coreset=CoresetUse(self.examples, self.selected, clean_share),
             time=self.time,
+            noise_rate=sum(rates) / len(rates) if rates else None,
+            noise_rate_error=rate_error,
         )
 
 
@@ -131,14 +134,22 @@ class Rounds:
         watch, method = Stopwatch(), self.method
         cohort = self.draw(state.round)
         view = ServerView(
-            self.setting, state.round, state.model, self.validation, cohort, population=self.clients
+            self.setting,
+            state.round,
+            state.model,
+            self.validation,
+            cohort,
+            population=self.clients,
+            held_out=self.held_out,
         )
         with watch.of("train"):
             view = replace(view, model=warm_started(view, self.clean))
         with watch.of("select"):
-            announced = {
-                name: part.announce(state.parts[name], view) for name, part in method.parts.items()
-            }
+            announced: dict[str, Mapping[int, Tree]] = {}
+            for name, part in method.parts.items():
+                announced[name] = part.announce(state.parts[name], view)
+                if name == "select" and method.select.asks:
+                    view = replace(view, selecting=tuple(announced[name]))
         broadcasts = _broadcasts(view, announced)
         received = self.transport.exchange(broadcasts) if broadcasts else Replies({})
         replies, left_out = self._accept(view, received)
@@ -230,9 +241,8 @@ class Rounds:
         own, where it takes part.
         """
         parts = dict(state.parts)
-        if replies:
-            parts["select"] = self.method.select.merge(parts["select"], view, replies)
-            parts["local"] = self.method.local.merge(parts["local"], view, replies)
+        for name, part in self.method.client_parts.items() if replies else ():
+            parts[name] = part.merge(parts[name], view, replies)
         parts["server"], model = self.method.server.merge(parts["server"], view, heard)
         return parts, model
 

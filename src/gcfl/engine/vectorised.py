@@ -19,10 +19,11 @@ from gcfl.base import rng
 from gcfl.base.data_types import Broadcast, FloatArray, Groups, IntArray, Observed, Tree
 from gcfl.base.errors import ModelError, one_line
 from gcfl.coreset import Pool, unweighted
-from gcfl.engine.client import ClientSide
+from gcfl.engine.client import ClientSide, judge
 from gcfl.engine.measurement import Laps
 from gcfl.engine.transport import ClientMemory
-from gcfl.methods import ClientView, Replies, Selection, Setting, Stacked
+from gcfl.labels import log_columns
+from gcfl.methods import ClientView, Estimate, Replies, Selection, Setting, Stacked
 from gcfl.methods.batched import Job, Stack, train_stack
 from gcfl.methods.training import learning_rate
 
@@ -96,10 +97,13 @@ class _SharedPass:
 
 @dataclass(frozen=True)
 class _Chosen:
-    """One client's selection, and how many samples went forward for it."""
+    """One client's selection, how many samples went forward for it, and what it thinks of its
+    labels.
+    """
 
     selection: Selection
     forward: int
+    labels: Estimate
 
 
 class Vectorised(ClientMemory):
@@ -139,13 +143,15 @@ class Vectorised(ClientMemory):
         side = self._side
         rule, sizes = side.method.select, side.data.partition.sizes
         wholes = sizes if side.data.whole is None else side.data.whole
-        if rule.whole:
+        if rule.whole and side.method.labels is None:
+            unknown = Estimate(None, {}, {})
             alike = {
-                size: _Chosen(Selection(unweighted(np.arange(size)), {}, {}), 0)
+                size: _Chosen(Selection(unweighted(np.arange(size)), {}, {}), 0, unknown)
                 for size in set(sizes[clients].tolist())
             }
             return {client: alike[int(sizes[client])] for client in clients}, {}
-        due = [client for client in clients if "select" in broadcasts[client].payload]
+        looks = ("select", "labels")  # what asks for a forward pass
+        due = [c for c in clients if any(name in broadcasts[c].payload for name in looks)]
         asked, shared = set(due), _SharedPass(side, due, model)
         chosen: dict[int, _Chosen] = {}
         failures: dict[int, str] = {}
@@ -163,13 +169,15 @@ class Vectorised(ClientMemory):
                 # One pass serves all that start from the same model.
                 look=partial(shared.pool, client) if client in asked and start is model else None,
             )
-            received = broadcasts[client].payload.get("select")
+            payload = broadcasts[client].payload
             try:
-                selection = rule.select(view, received, memory.get("select", {}))
+                asked_for = payload.get("labels"), memory.get("labels", {})
+                view, labels = judge(side.method, view, *asked_for)
+                selection = rule.select(view, payload.get("select"), memory.get("select", {}))
             except Exception as error:  # a client that fails must not take the round with it
                 failures[client] = one_line(error)
                 continue
-            chosen[client] = _Chosen(selection, view.meter.forward)
+            chosen[client] = _Chosen(selection, view.meter.forward, labels)
         return chosen, failures
 
     def _stacks(
@@ -230,13 +238,25 @@ class Vectorised(ClientMemory):
             apart=apart,
             memory=_stacked([self.of(client).get("local", {}) for client in stack]),
             lr=learning_rate(setting.train, round, setting.rounds),
+            columns=self._columns([chosen[client].labels for client in stack]),
         )
         return train_stack(setting, method.local, job)
 
     def _propose(self, stack: Stack, chosen: Mapping[int, _Chosen]) -> None:
         for place, client in enumerate(stack.clients.tolist()):
             local = {name: tensor[place] for name, tensor in stack.memory.items()}
-            self.propose(client, {"select": chosen[client].selection.memory, "local": local})
+            one = chosen[client]
+            memory = {"select": one.selection.memory, "local": local, "labels": one.labels.memory}
+            self.propose(client, memory)
+
+    def _columns(self, labels: list[Estimate]) -> torch.Tensor | None:
+        """(m, C, C) of each client's T; the identity's where a client knows nothing."""
+        if self._side.setting.train.loss != "corrected":
+            return None
+        network = self._side.setting.network
+        eye = torch.eye(network.classes)
+        known = [eye if one.transition is None else one.transition for one in labels]
+        return log_columns(torch.stack(known)).to(network.device)
 
     def _answer(
         self,
@@ -262,7 +282,9 @@ class Vectorised(ClientMemory):
         delta = {name: column([one.local[name] - model[name] for one in trained]) for name in sent}
         local = {name: column([one.sends[name] for one in trained]) for name in trained[0].sends}
         select = _stacked([chosen[client].selection.sends for client in listed])
+        judged = {client: chosen[client].labels for client in listed}
         payload: Groups = {"select": select, "local": local}
+        payload["labels"] = _stacked([one.sends for one in judged.values()])
         looked = np.array([chosen[client].forward for client in listed], dtype=np.float64)
         metrics = {
             "loss": numbers([stack.loss for stack in trained]),
@@ -271,10 +293,11 @@ class Vectorised(ClientMemory):
             "steps": numbers([stack.steps for stack in trained]),
             **{name: np.full(len(listed), spent) for name, spent in seconds.items()},
         }
-        observed = {}
-        if not self._side.method.select.whole:
-            found = {client: chosen[client].selection for client in listed}
-            observed = {who: Observed(one.coreset, one.fresh) for who, one in found.items()}
+        whole, observed = self._side.method.select.whole, {}
+        for client in listed if not whole or self._side.method.labels else ():
+            one = chosen[client].selection
+            coreset = None if whole else one.coreset
+            observed[client] = Observed(coreset, one.fresh, judged[client].rate)
         return Stacked(
             clients,
             delta,

@@ -169,11 +169,12 @@ def _packed(reply: Reply) -> bytes:
     meta = {"examples": update.examples, "metrics": dict(update.metrics)}
     if reply.observed is not None:
         coreset = reply.observed.coreset
-        groups["observed"] = {
-            "indices": torch.from_numpy(coreset.indices),
-            "weights": torch.from_numpy(coreset.weights),
-        }
-        meta["fresh"] = reply.observed.fresh
+        if coreset is not None:
+            groups["observed"] = {
+                "indices": torch.from_numpy(coreset.indices),
+                "weights": torch.from_numpy(coreset.weights),
+            }
+        meta |= {"fresh": reply.observed.fresh, "rate": reply.observed.rate}
     return encode(groups, meta)
 
 
@@ -181,8 +182,8 @@ def _unpacked(groups: Groups, meta: dict[str, Any]) -> Reply:
     """The inverse of `_packed`."""
     payload, memory = _under(groups, "payload."), _under(groups, "state.")
     update = Update(groups["delta"], payload, meta["examples"], meta["metrics"])
-    seen = groups.get("observed")
-    if seen is None:
+    if "fresh" not in meta:
         return Reply(update, memory)
-    coreset = Coreset(seen["indices"].numpy(), seen["weights"].numpy())
-    return Reply(update, memory, Observed(coreset, meta["fresh"]))
+    seen = groups.get("observed")
+    coreset = None if seen is None else Coreset(seen["indices"].numpy(), seen["weights"].numpy())
+    return Reply(update, memory, Observed(coreset, meta["fresh"], meta["rate"]))

@@ -2,6 +2,7 @@
 
 from gcfl.methods.base import (
     ClientView,
+    Estimate,
     LocalRule,
     Meter,
     Method,
@@ -21,6 +22,7 @@ from gcfl.methods.catalogue import (
     parts_of,
     register,
 )
+from gcfl.methods.label_noise import LabelNoise
 from gcfl.methods.options import CleanOptions, TrainOptions
 from gcfl.methods.replies import Replies, Stacked
 from gcfl.methods.selection import NEVER, Occasion, Periodic, periodic
@@ -31,6 +33,8 @@ __all__ = [
     "WORDS",
     "CleanOptions",
     "ClientView",
+    "Estimate",
+    "LabelNoise",
     "LocalRule",
     "Meter",
     "Method",

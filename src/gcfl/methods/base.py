@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
@@ -61,7 +61,8 @@ class Setting:
 @dataclass(frozen=True)
 class ServerView:
     """What a server half may see. `validation` is D_S: it never leaves the server. `population` is
-    N, `clients` the cohort.
+    N, `clients` the cohort. held_out: clean samples that nothing trains on. selecting: who is asked
+    to select in this round; None where the method never asks.
     """
 
     setting: Setting
@@ -71,6 +72,8 @@ class ServerView:
     clients: tuple[int, ...]
     meter: Meter = field(default_factory=Meter)
     population: int = 0
+    held_out: Shard | None = None
+    selecting: tuple[int, ...] | None = None
 
     @cached_property
     def pool(self) -> Pool:
@@ -114,6 +117,14 @@ class ClientView:
         self.meter.forward += self.size
         return self.look() if self.look else self.setting.pool(self.model, self.shard)
 
+    def judged(self, right: Tensor) -> ClientView:
+        """The same, with each label's probability of being right (n,) in its pool."""
+        other = replace(self)
+        other.__dict__["pool"] = replace(
+            self.pool, right=right
+        )  # looked at already: not counted twice
+        return other
+
 
 @dataclass(frozen=True)
 class Selection:
@@ -137,6 +148,7 @@ class Part(Options):
     name: ClassVar[str]
     summary: ClassVar[str]
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    refuses: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # presets that it cannot have
 
     def check(self, validation: Shard, classes: tuple[str | int, ...]) -> None:
         """Refuse, before any work, what this part cannot work with."""
@@ -150,22 +162,32 @@ class Part(Options):
         return {}
 
 
-class SelectionRule(Part):
+class ClientPart(Part):
+    """A part whose client half works in every round; its server half hears of that."""
+
+    def merge(self, state: Tree, view: ServerView, replies: Replies) -> Tree:
+        """Server half, after the replies."""
+        return state
+
+
+class SelectionRule(ClientPart):
     """Which of its samples a client trains on."""
 
     whole: ClassVar[bool] = False  # takes everything: there is nothing to choose
+    asks: ClassVar[bool] = False  # announces to clients when they are to choose
     weighted: bool = False
     """use the coreset's weights in local training"""
+
+    @property
+    def judges(self) -> bool:
+        """Whether it chooses by which labels are right, and so wants them estimated."""
+        return False
 
     @abstractmethod
     def select(self, view: ClientView, received: Tree | None, memory: Tree) -> Selection:
         """Client half. `received` is what `announce` gave this client (None: nothing), `memory`
         what it remembered last time.
         """
-
-    def merge(self, state: Tree, view: ServerView, replies: Replies) -> Tree:
-        """Server half, after the replies."""
-        return state
 
 
 class Everything(SelectionRule):
@@ -179,7 +201,7 @@ class Everything(SelectionRule):
         return Selection(unweighted(np.arange(view.size)), {}, {})
 
 
-class LocalRule(Part):
+class LocalRule(ClientPart):
     """How a client trains: a loss term plus a gradient correction, over a functional model call.
 
     All but `merge` are pure functions of tensors, without branches on values, so that one trainer
@@ -212,16 +234,35 @@ class LocalRule(Part):
         """(what it sends the server, what it remembers) after training."""
         return {}, {}
 
-    def merge(self, state: Tree, view: ServerView, replies: Replies) -> Tree:
-        """Server half, after the replies."""
-        return state
-
 
 class Plain(LocalRule):
     """Plain local training (FedAvg): SGD on the loss, nothing added."""
 
     name: ClassVar[str] = "plain"
     summary: ClassVar[str] = "local SGD, nothing added"
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a client thinks of its labels. transition (C, C): T, None where it knows nothing.
+
+    right (n,): each label's probability of being right, and rate: the share of wrong ones, where
+    they were estimated in this round.
+    """
+
+    transition: Tensor | None
+    sends: Tree
+    memory: Tree
+    right: Tensor | None = None
+    rate: float | None = None
+
+
+class LabelRule(ClientPart):
+    """How a client judges its labels."""
+
+    @abstractmethod
+    def estimate(self, view: ClientView, received: Tree | None, memory: Tree) -> Estimate:
+        """Client half. A new estimate where `received` is not None, else what is remembered."""
 
 
 class ServerRule(Part):
@@ -255,7 +296,14 @@ class Method:
     server: ServerRule
     clean_only: bool = False
     pooled: bool = False
+    labels: LabelRule | None = None
+
+    @property
+    def client_parts(self) -> dict[str, ClientPart]:
+        """Those with a client half, in the order in which the server announces them."""
+        parts: dict[str, ClientPart] = {"select": self.select, "local": self.local}
+        return parts if self.labels is None else {**parts, "labels": self.labels}
 
     @property
     def parts(self) -> dict[str, Part]:
-        return {"select": self.select, "local": self.local, "server": self.server}
+        return {**self.client_parts, "server": self.server}

@@ -38,6 +38,7 @@ class Job:
     apart: bool
     memory: Tree
     lr: float
+    columns: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,7 @@ def train_stack(setting: Setting, rule: LocalRule, job: Job) -> Stack:
     optimiser = SGD(list(params.values()), job.lr, options.momentum, options.weight_decay)
     gradient = _gradient(setting, rule, rest, apart)
     correct = torch.vmap(rule.correct, in_dims=(0, 0, 0 if apart else None))
+    columns = None if job.columns is None else job.columns[torch.from_numpy(order)]
     totals = torch.zeros(len(order), dtype=torch.float64)
     for step in range(int(steps.max(initial=0))):
         active = int((steps > step).sum())
@@ -93,7 +95,8 @@ def train_stack(setting: Setting, rule: LocalRule, job: Job) -> Stack:
         taken = rows_now.flatten()
         batch_x = job.x.index_select(0, taken).reshape(*rows_now.shape, *job.x.shape[1:])
         batch_y = job.y.index_select(0, taken).reshape(rows_now.shape)
-        slopes, losses = gradient(now, batch_x, batch_y, shares, fixed_now)
+        columns_now = None if columns is None else columns[:active]
+        slopes, losses = gradient(now, batch_x, batch_y, shares, fixed_now, columns_now)
         totals[:active] += losses.double()
         slopes = correct(slopes, now, fixed_now)
         if options.clip is not None:
@@ -225,11 +228,16 @@ def _gradient(
     together = torch.vmap(forward, in_dims=(0, 0, 0 if apart else None))
 
     def gradient(
-        params: Tree, x: Tensor, y: Tensor, shares: Tensor, fixed: Tree
+        params: Tree,
+        x: Tensor,
+        y: Tensor,
+        shares: Tensor,
+        fixed: Tree,
+        columns: Tensor | None,
     ) -> tuple[Tree, Tensor]:
         params = {name: tensor.detach().requires_grad_() for name, tensor in params.items()}
         logits, *terms = together(params, x, fixed)
-        losses = sample_losses(logits, y, options) * shares
+        losses = sample_losses(logits, y, options, columns) * shares
         total = losses.sum()
         for term in terms:
             total = total + (term * shares).sum()

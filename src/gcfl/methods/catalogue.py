@@ -20,6 +20,7 @@ from gcfl.coreset import SELECTORS, Selector
 from gcfl.methods.averaging import Average, ServerAdam, ServerMomentum
 from gcfl.methods.base import (
     Everything,
+    LabelRule,
     LocalRule,
     Method,
     Part,
@@ -78,6 +79,16 @@ WORDS: dict[str, Word] = {
     "fedavgm": _word("server", ServerMomentum),
     "fedadam": _word("server", ServerAdam),
     **{name: word for name, word in _SELECTIONS.items() if name != "gcfl"},
+    "robust": Word(
+        "sifted samples, a corrected loss, and the server's clean set at work: the recommended one",
+        {"select": periodic(SELECTORS["sift"]), "server": ServerMomentum},
+        {
+            "train": {"loss": "corrected"},
+            "server": {"momentum": 0.8},
+            "clean": {"warm_start": 20, "takes_part": True},
+        },
+        yields=True,
+    ),
     "skyline": Word(
         "FedAvg on the clean samples only: needs the truth, simulation only", {"clean_only": True}
     ),
@@ -186,6 +197,9 @@ def parse(name: str) -> Slots:
     ):
         for section, values in layer.items():
             presets.setdefault(section, {}).update(values)
+    for part in (slots[slot] for slot in SECTIONS):
+        for section, names in part.refuses.items():
+            presets[section] = {k: v for k, v in presets.get(section, {}).items() if k not in names}
     found = Slots(**slots, presets=presets)
     if not found.server.uses_clients and len(decided) > 1:
         others = [token for slot, token in decided.items() if slot != "server"]
@@ -218,7 +232,10 @@ def known_options(slot: str) -> set[str]:
     return {name for _, part in parts_of(slot) for name in part.model_fields}
 
 
-def assemble(name: str, options: Mapping[str, Part]) -> Method:
-    """The method of that name from its parts, as `experiment` validated them."""
+def assemble(name: str, options: Mapping[str, Part], labels: LabelRule | None = None) -> Method:
+    """The method of that name from its parts, as `experiment` validated them. labels: how clients
+    judge theirs, where something asks for that.
+    """
     slots = parse(name)
-    return Method(name, **options, clean_only=slots.clean_only, pooled=slots.pooled)  # type: ignore[arg-type]
+    switches = {"clean_only": slots.clean_only, "pooled": slots.pooled, "labels": labels}
+    return Method(name, **options, **switches)  # type: ignore[arg-type]

@@ -31,6 +31,7 @@ class ControlVariates(LocalRule):
     name: ClassVar[str] = "control-variates"
     summary: ClassVar[str] = "SCAFFOLD: steps corrected by control variates, plain SGD"
     stateful: ClassVar[bool] = True
+    refuses: ClassVar[Mapping[str, tuple[str, ...]]] = {"clean": ("takes_part",)}
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"train": {"momentum": 0.0}}
 
     def server_init(self, model: Tree) -> Tree:

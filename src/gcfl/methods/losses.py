@@ -14,14 +14,22 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from gcfl.labels import losses_from_columns
 from gcfl.methods.options import TrainOptions
 
 _LOG_OF_ZERO = 4.0
 
 
-def sample_losses(logits: Tensor, labels: Tensor, options: TrainOptions) -> Tensor:
-    """(n,) the loss of each sample; also (m, n) from logits (m, n, C), for many clients at once."""
-    if options.loss == "cross-entropy":
+def sample_losses(
+    logits: Tensor, labels: Tensor, options: TrainOptions, columns: Tensor | None = None
+) -> Tensor:
+    """(n,) the loss of each sample; also (m, n) from logits (m, n, C), for many clients at once.
+
+    columns: `log_columns` of T (C, C), or of each client's (m, C, C), for the corrected loss.
+    """
+    if options.loss == "corrected" and columns is not None:
+        return losses_from_columns(logits, labels, columns)
+    if options.loss in ("cross-entropy", "corrected"):
         # Classes before samples: a softmax over few classes is then several times faster.
         laid_out = logits.transpose(1, 2) if logits.ndim == 3 else logits
         return cross_entropy(laid_out, labels, reduction="none", label_smoothing=options.smoothing)
@@ -32,10 +40,14 @@ def sample_losses(logits: Tensor, labels: Tensor, options: TrainOptions) -> Tens
 
 
 def mean_loss(
-    logits: Tensor, labels: Tensor, options: TrainOptions, weights: Tensor | None
+    logits: Tensor,
+    labels: Tensor,
+    options: TrainOptions,
+    weights: Tensor | None,
+    columns: Tensor | None = None,
 ) -> Tensor:
     """The mean over a batch, each sample times its weight."""
     if weights is None and options.loss == "cross-entropy":
         return cross_entropy(logits, labels, label_smoothing=options.smoothing)
-    losses = sample_losses(logits, labels, options)
+    losses = sample_losses(logits, labels, options, columns)
     return losses.mean() if weights is None else (losses * weights).mean()

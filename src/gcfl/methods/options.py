@@ -40,8 +40,10 @@ class TrainOptions(Options):
     """fixed number of steps per round instead of epochs"""
     schedule: Literal["cosine", "constant"] = "cosine"
     """learning rate over the rounds"""
-    loss: Literal["cross-entropy", "gce", "sce"] = "cross-entropy"
-    """loss of a sample; gce and sce (generalised, symmetric) bear with wrong labels"""
+    loss: Literal["cross-entropy", "gce", "sce", "corrected"] = "cross-entropy"
+    """loss of a sample; gce and sce (generalised, symmetric) bear with wrong labels, corrected with
+    those of an estimated rate ([labels])
+    """
     smoothing: Annotated[
         float, AfterValidator(within(0, 1, high_open=True)), AfterValidator(_with_cross_entropy)
     ] = 0.0

@@ -34,7 +34,7 @@ class Replies(Mapping[int, Update]):
     ) -> None:
         self._updates = dict(sorted(updates.items()))
         self.failures = dict(failures or {})
-        self.observed = dict(observed or {})
+        self.observed = dict(sorted((observed or {}).items()))
 
     def __getitem__(self, client: int) -> Update:
         return self._updates[client]

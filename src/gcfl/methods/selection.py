@@ -14,19 +14,20 @@ layer). C·(d + 1) numbers travel, the size of the last layer, and only to clien
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
-from typing import Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import torch
-from pydantic import create_model
+from pydantic import AfterValidator, create_model
 
 from gcfl.base import rng
 from gcfl.base.data_types import Coreset, Shard, Tree
 from gcfl.base.errors import DataError
-from gcfl.base.options import Count, PositiveShare
+from gcfl.base.options import Count, PositiveShare, within
 from gcfl.coreset import Pool, Selector, at_random, label_wise_target, points, whole_target
 from gcfl.methods.base import ClientView, Selection, SelectionRule, ServerView
 from gcfl.methods.replies import Replies
@@ -55,8 +56,13 @@ class Occasion:
 class Periodic(SelectionRule, Selector):
     """A selector that chooses b = max(1, round(budget · n_i)) samples every K rounds."""
 
+    asks: ClassVar[bool] = True
     budget: PositiveShare = 0.1
     """share of a client's samples in its coreset"""
+    pool: Annotated[float, AfterValidator(within(1, math.inf))] = 1.0
+    """candidates of a selection, in multiples of the budget, from which rounds draw"""
+    redraw: bool = True
+    """draw from the candidates in every round, where they are more than the budget; else once"""
     every: Count = 10
     """K: rounds between two selections"""
     schedule: Literal["age", "paper"] = "age"
@@ -81,6 +87,10 @@ class Periodic(SelectionRule, Selector):
         pool = view.pool
         gradient = whole_target if self._is_whole else label_wise_target
         return {"target": gradient(pool.features, pool.probabilities, pool.labels, pool.bias)}
+
+    @property
+    def judges(self) -> bool:
+        return self.needs == "posterior"
 
     @property
     def _is_whole(self) -> bool:
@@ -110,15 +120,17 @@ class Periodic(SelectionRule, Selector):
         if received is not None:
             pool = Pool.unseen(occasion.size) if self.needs == "nothing" else occasion.pool()
             before = _under(memory, _MEMORY)
-            found, after = self.pick(pool, received.get("target"), budget, occasion.draw, before)
+            wanted = min(round(self.pool * budget), occasion.size)
+            found, after = self.pick(pool, received.get("target"), wanted, occasion.draw, before)
             memory = _state(found, occasion.round)
             memory |= {f"{_MEMORY}{name}": tensor for name, tensor in after.items()}
         elif not _usable(memory, occasion.size):
             draw = rng.stream(occasion.seed, "coreset", "initial", occasion.client)
             memory = _state(at_random(occasion.size, budget, draw), NEVER)
         candidates = Coreset(memory["indices"].numpy(), memory["weights"].numpy())
-        coreset = self.narrow(candidates, budget, occasion.draw)
-        fresh = received is not None or coreset is not candidates
+        when = occasion if self.redraw else replace(occasion, round=int(memory["round"]))
+        coreset = self.narrow(candidates, budget, when.draw)
+        fresh = received is not None or (self.redraw and coreset is not candidates)
         return Selection(coreset, {"round": memory["round"]}, memory, fresh)
 
     def merge(self, state: Tree, view: ServerView, replies: Replies) -> Tree:

@@ -136,9 +136,15 @@ def clipped(gradients: list[Tensor], longest: float) -> list[Tensor]:
 
 
 def train(
-    view: ClientView, coreset: Coreset, rule: LocalRule, fixed: Tree, weighted: bool, lr: float
+    view: ClientView,
+    coreset: Coreset,
+    rule: LocalRule,
+    fixed: Tree,
+    weighted: bool,
+    lr: float,
+    columns: Tensor | None = None,
 ) -> Trained:
-    """Local training from the view's model.
+    """Local training from the view's model. columns: of T, for the corrected loss.
 
     Per step: loss = mean of w_j (l_j + rule.loss_j) over the batch -> gradient -> rule.correct ->
     clipping -> SGD.
@@ -180,7 +186,7 @@ def train(
                         batch_x, shifts, len(losses), options.augment == "flip+crop"
                     )
                 output = network(local, batch_x, training=True)
-                loss = mean_loss(output.logits, pass_y[batch], options, batch_weights)
+                loss = mean_loss(output.logits, pass_y[batch], options, batch_weights, columns)
                 losses.append(loss.detach())
                 term = rule.loss(network, output, batch_x, fixed)
                 if term is not None:

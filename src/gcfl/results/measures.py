@@ -116,6 +116,12 @@ class Measure:
 
 
 # r: the record of a round. A new field of it is seen everywhere once it has a line here.
+def last_known(values: Sequence[float | None]) -> float | None:
+    """The last that there is: rates are estimated in some rounds only."""
+    known = [value for value in values if value is not None]
+    return known[-1] if known else None
+
+
 MEASURES = [
     Measure(
         "accuracy",
@@ -149,6 +155,24 @@ MEASURES = [
         tag="coreset/clean_share",
         note="Share of clean samples among those trained on: in the coresets, or, for methods "
         "without one, in all data.",
+    ),
+    Measure(
+        "noise_rate",
+        "estimated noise",
+        lambda r: r.noise_rate,
+        SHARE,
+        over=last_known,
+        places="table run curve",
+        note="The clients' mean estimate of their share of wrong labels.",
+    ),
+    Measure(
+        "noise_rate_error",
+        "its error",
+        lambda r: r.noise_rate_error,
+        SHARE,
+        over=last_known,
+        places="table run",
+        note="Its mean absolute error over clients.",
     ),
     Measure(
         "cpu_seconds",

@@ -1,0 +1,136 @@
+"""Label noise in a federated run: each client's transition matrix T_i, and which labels are right.
+
+An estimate is made where a client selects anyway, from the same forward pass; where the method
+never selects, every `every` rounds, by a pass of its own. The client remembers T_i; before the
+first estimate, or after lost state, T = I. What it tells the server is the round of its estimate
+and, only where rates are pooled, its rate and its number of samples. What the server tells it is
+the pooled rate with its weight, and, where it holds out clean samples, a calibration of the model
+on those: a temperature and a bias per class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+
+from gcfl.base.data_types import Shard, Tree
+from gcfl.base.errors import ConfigError
+from gcfl.base.options import Count, Positive
+from gcfl.labels import (
+    Calibration,
+    NoiseModel,
+    fit_calibration,
+    label_posterior,
+    pool_rates,
+    symmetric_transition,
+)
+from gcfl.methods.base import ClientView, Estimate, LabelRule, ServerView
+from gcfl.methods.replies import Replies
+
+
+class LabelNoise(LabelRule):
+    """[labels]"""
+
+    name: ClassVar[str] = "label-noise"
+    summary: ClassVar[str] = "the share of wrong labels, by EM on the model's outputs"
+
+    model: Literal["uniform", "full"] = "uniform"
+    """noise: uniform (one rate), or full (a matrix, shrunk to the uniform one)"""
+    pseudo_counts: Positive = 20.0
+    """full: samples per class that the uniform matrix counts for"""
+    every: Count = 10
+    """rounds between two estimates, where the method does not select"""
+    pooling: bool = True
+    """clients tell their rate and size, and shrink their rates to the common one"""
+
+    def check(self, validation: Shard, classes: tuple[str | int, ...]) -> None:
+        if len(classes) < 2:
+            raise ConfigError(
+                "labels of a single class cannot be judged: there is nothing to confuse"
+            )
+
+    def server_init(self, model: Tree) -> Tree:
+        empty = torch.empty(0, dtype=torch.int64)
+        rates = torch.empty(0, dtype=torch.float64)
+        return {"clients": empty, "rounds": empty.clone(), "sizes": empty.clone(), "rates": rates}
+
+    def announce(self, state: Tree, view: ServerView) -> Mapping[int, Tree]:
+        due = view.selecting if view.selecting is not None else self._due(state, view)
+        if not due:
+            return {}
+        message: Tree = {}
+        if view.held_out is not None:
+            view.meter.forward += len(view.held_out)
+            logits = view.setting.network.outputs(view.model, view.held_out.x).logits.cpu()
+            found = fit_calibration(logits, view.held_out.y)
+            message = {
+                "temperature": torch.tensor(found.temperature, dtype=torch.float64),
+                "bias": found.bias,
+                "prior": found.prior,
+            }
+        known = state["sizes"] > 0
+        if self.pooling and bool(known.any()):
+            rate, weight = pool_rates(
+                state["rates"][known].tolist(), state["sizes"][known].tolist()
+            )
+            message["pooled"] = torch.tensor([rate, weight], dtype=torch.float64)
+        return dict.fromkeys(due, message)
+
+    def _due(self, state: Tree, view: ServerView) -> tuple[int, ...]:
+        last = dict(zip(state["clients"].tolist(), state["rounds"].tolist(), strict=True))
+        return tuple(
+            client
+            for client in view.clients
+            if client not in last or view.round - last[client] >= self.every
+        )
+
+    def estimate(self, view: ClientView, received: Tree | None, memory: Tree) -> Estimate:
+        if received is None:
+            return Estimate(memory.get("transition"), {}, memory)
+        pool = view.pool
+        logits, temperature, prior = pool.logits, None, None
+        if "temperature" in received:
+            calibration = Calibration(
+                float(received["temperature"]), received["bias"], received["prior"]
+            )
+            logits, temperature, prior = calibration.apply(logits), 1.0, calibration.prior
+        pooled = received.get("pooled")
+        model = NoiseModel(
+            self.model,
+            self.pseudo_counts,
+            temperature,
+            prior,
+            None if pooled is None else float(pooled[0]),
+            0.0 if pooled is None else float(pooled[1]),
+        )
+        found = label_posterior(logits, pool.labels, model)
+        transition = found.transition
+        if self.model == "uniform":
+            transition = symmetric_transition(found.rate, pool.classes)
+        sends = {"round": torch.tensor(view.round)}
+        if self.pooling:
+            sends["rate"] = torch.tensor(found.rate, dtype=torch.float64)
+            sends["size"] = torch.tensor(view.size)
+        transition = transition.float()
+        return Estimate(transition, sends, {"transition": transition}, found.right, found.rate)
+
+    def merge(self, state: Tree, view: ServerView, replies: Replies) -> Tree:
+        told = {client: replies[client].payload.get("labels") for client in replies}
+        heard = {client: tree for client, tree in told.items() if tree}
+        if not heard:
+            return state
+        fresh = np.array(sorted(heard), dtype=np.int64)
+        others = ~np.isin(state["clients"].numpy(), fresh)
+        zero, never = torch.tensor(0), torch.tensor(0.0, dtype=torch.float64)
+        columns = {
+            "clients": torch.from_numpy(fresh),
+            "rounds": torch.stack([heard[int(client)]["round"] for client in fresh]),
+            "sizes": torch.stack([heard[int(client)].get("size", zero) for client in fresh]),
+            "rates": torch.stack([heard[int(client)].get("rate", never) for client in fresh]),
+        }
+        merged = {name: torch.cat([state[name][others], columns[name]]) for name in columns}
+        order = torch.argsort(merged["clients"])
+        return {name: column[order] for name, column in merged.items()}
