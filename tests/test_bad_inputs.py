@@ -81,7 +81,7 @@ COMMANDS = [
     (["run", "short.toml"], "unknown setting (noise in short.toml); did you mean data.noise?"),
     (
         ["run", "--coreset.score", "best"],
-        "score must be 'correlation', 'distance' or 'nearest', got 'best'",
+        "score must be 'correlation', 'cosine', 'distance' or 'nearest', got 'best'",
     ),
     (["run", "--data.alpha", "0"], "alpha must be in (0, 1000000], got 0"),
     (["run", "--data.validation", "1797"], "leave nothing of the 1797 samples for the clients"),

@@ -450,7 +450,7 @@ class Softmax(Net):
         ({"every": 0}, "every must be at least 1, got 0"),
         (
             {"score": "closest"},
-            "score must be 'correlation', 'distance' or 'nearest', got 'closest'",
+            "score must be 'correlation', 'cosine', 'distance' or 'nearest', got 'closest'",
         ),
         ({"seed": -1}, "seed must be"),
         ({"model": nn.Flatten}, "the model has no Linear layer"),

@@ -57,7 +57,7 @@ def test_the_estimate_comes_from_the_selections_own_pass_and_is_remembered():
     assert steps[1].samples.backward == budget + server
     assert [step.observed[0].rate is not None for step in steps] == [True, False, True]
     remembered = transport.of(0)["labels"]
-    assert set(remembered) == {"transition"}
+    assert set(remembered) == {"transition", "round", "rate"}
     assert torch.allclose(
         remembered["transition"], symmetric_transition(steps[2].observed[0].rate, 10).float()
     )
@@ -106,7 +106,8 @@ def test_a_client_tells_its_rate_and_size_and_only_where_rates_are_pooled(poolin
         for client, update in answers.items():
             told = {name: one.numel() for name, one in update.payload.get("labels", {}).items()}
             expected = {"round": 1, **({"rate": 1, "size": 1} if pooling else {})}
-            assert told == (expected if round % 2 == 0 else {})
+            assert told == expected
+            assert int(update.payload["labels"]["round"]) == round - round % 2
             message = broadcasts[client].payload.get("labels")
             if round % 2:
                 assert message is None

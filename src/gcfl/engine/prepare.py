@@ -20,7 +20,6 @@ from gcfl.base.data_types import Groups, Shard, Tree
 from gcfl.base.errors import ConfigError
 from gcfl.base.options import resolve_size
 from gcfl.data import Federation, Source
-from gcfl.engine import vectorised
 from gcfl.engine.client import ClientSide
 from gcfl.engine.rounds import Rounds
 from gcfl.engine.transport import InProcess, Transport
@@ -28,6 +27,7 @@ from gcfl.engine.vectorised import Vectorised
 from gcfl.engine.workers import Workers
 from gcfl.experiment import Experiment
 from gcfl.methods import Method, Setting
+from gcfl.methods.batched import check_stackable
 from gcfl.methods.server_training import check as check_clean
 from gcfl.models.network import Network
 from gcfl.models.trained import ModelGiven, code_of, fingerprint, module_of, pack
@@ -199,7 +199,7 @@ def federate(experiment: Experiment, given: Given) -> tuple[Source, Federation]:
 
 
 def _check_vectorised(experiment: Experiment, setting: Setting, x: torch.Tensor) -> None:
-    vectorised.check(setting, x)
+    check_stackable(setting, x)
     if experiment.train.augment != "none":
         raise ConfigError("train.augment cannot be had with engine.vectorised")
     if experiment.engine.workers > 1:

@@ -211,10 +211,8 @@ class Rounds:
         replies, left_out = received.checked(lambda update: self._problem(view.model, update))
         if left_out and not len(replies):
             client, reason = next(iter(left_out.items()))
-            raise RunError(
-                f"round {view.round}: no client gave a valid update ({self.called(client)}: "
-                f"{reason})"
-            )
+            why = f"{self.called(client)}: {reason}"
+            raise RunError(f"round {view.round}: no client gave a valid update ({why})")
         for client, reason in left_out.items():
             log.warning("round %d: %s is left out: %s", view.round, self.called(client), reason)
         return replies, left_out
@@ -249,10 +247,8 @@ class Rounds:
     def _check(self, view: ServerView, model: Tree) -> None:
         for name in self.setting.network.sent:
             if not bool(torch.isfinite(model[name]).all()):
-                raise RunError(
-                    f"round {view.round}: the model has NaN or infinite values in {name}; lower "
-                    "train.lr or server.rate"
-                )
+                problem = f"the model has NaN or infinite values in {name}"
+                raise RunError(f"round {view.round}: {problem}; lower train.lr or server.rate")
 
     def _judge(self, after: State) -> tuple[State, float | None]:
         """The loss on what the server holds out, and the best round so far."""
@@ -261,10 +257,8 @@ class Rounds:
         loss = evaluate(self.setting.network, after.model, self.held_out).loss
         best = after.parts.get(BEST)
         if loss is not None and (best is None or loss < float(best["loss"])):
-            best = {
-                "loss": torch.tensor(loss, dtype=torch.float64),
-                "round": torch.tensor(after.round - 1),
-            }
+            best = {"loss": torch.tensor(loss, dtype=torch.float64)}
+            best["round"] = torch.tensor(after.round - 1)
             if self.clean.keep == "best":
                 best |= {f"model.{name}": tensor for name, tensor in after.model.items()}
             after = replace(after, parts={**after.parts, BEST: best})

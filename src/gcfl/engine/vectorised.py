@@ -15,60 +15,18 @@ from functools import cached_property, partial
 import numpy as np
 import torch
 
-from gcfl.base import rng
 from gcfl.base.data_types import Broadcast, FloatArray, Groups, IntArray, Observed, Tree
-from gcfl.base.errors import ModelError, one_line
+from gcfl.base.errors import one_line
 from gcfl.coreset import Pool, unweighted
 from gcfl.engine.client import ClientSide, judge
 from gcfl.engine.measurement import Laps
 from gcfl.engine.transport import ClientMemory
 from gcfl.labels import log_columns
-from gcfl.methods import ClientView, Estimate, Replies, Selection, Setting, Stacked
-from gcfl.methods.batched import Job, Stack, train_stack
+from gcfl.methods import ClientView, Estimate, Replies, Selection, Stacked
+from gcfl.methods.batched import Job, Stack, check_stackable, train_stack
 from gcfl.methods.training import learning_rate
 
 _STACK_NUMBERS = 1 << 25  # so many numbers of inputs and weights in one stack, about 128 MB
-
-
-def check(setting: Setting, x: torch.Tensor) -> None:
-    """Refuse models that cannot be stacked, or mix samples of a batch, or draw at random."""
-    network = setting.network
-    batch = network.prepare(x[torch.arange(3) % len(x)]).clone()
-    batch[1:] += torch.arange(1, 3, device=batch.device, dtype=batch.dtype).reshape(
-        -1, *(1,) * (batch.ndim - 1)
-    )
-    tree = network.tree()
-    before = {name: tensor.clone() for name, tensor in tree.items()}
-    stack = {
-        name: torch.stack([tensor, tensor])
-        for name, tensor in tree.items()
-        if name in network.trained
-    }
-    rest = {name: tensor for name, tensor in tree.items() if name not in stack}
-
-    def logits(params: Tree, samples: torch.Tensor) -> torch.Tensor:
-        return network({**params, **rest}, samples, training=True).logits
-
-    try:
-        with rng.isolated(0, "vectorised"):
-            alone = [
-                logits({name: tree[name] for name in stack}, batch[[0, other]])[0]
-                for other in (1, 2)
-            ]
-            many = torch.vmap(logits)(stack, torch.stack([batch[[0, 1]], batch[[0, 2]]]))
-    except Exception as error:  # whatever a module raises under vmap
-        raise ModelError(
-            f"engine.vectorised cannot train this model ({one_line(error)[:200]}); run it without"
-        ) from error
-    mixes = not torch.allclose(alone[0], alone[1]) or not torch.allclose(
-        many[:, 0], torch.stack(alone), atol=1e-5
-    )
-    if mixes or any(not torch.equal(tensor, before[name]) for name, tensor in tree.items()):
-        raise ModelError(
-            "engine.vectorised cannot train this model: what it makes of a sample depends on the "
-            "rest of the batch, on chance or on what it saw before (BatchNorm, Dropout, counters); "
-            "run it without"
-        )
 
 
 @dataclass(frozen=True)
@@ -111,7 +69,7 @@ class Vectorised(ClientMemory):
 
     def __init__(self, side: ClientSide) -> None:
         super().__init__()
-        check(side.setting, side.data.x)
+        check_stackable(side.setting, side.data.x)
         self._side = side
 
     def exchange(self, broadcasts: Mapping[int, Broadcast]) -> Replies:

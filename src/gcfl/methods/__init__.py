@@ -1,17 +1,6 @@
 """One file per idea, its server half and its client half side by side."""
 
-from gcfl.methods.base import (
-    ClientView,
-    Estimate,
-    LocalRule,
-    Meter,
-    Method,
-    Selection,
-    SelectionRule,
-    ServerRule,
-    ServerView,
-    Setting,
-)
+from gcfl.methods.base import Estimate, LocalRule, Method, Selection, SelectionRule, ServerRule
 from gcfl.methods.catalogue import (
     SECTIONS,
     WORDS,
@@ -25,7 +14,8 @@ from gcfl.methods.catalogue import (
 from gcfl.methods.label_noise import LabelNoise
 from gcfl.methods.options import CleanOptions, TrainOptions
 from gcfl.methods.replies import Replies, Stacked
-from gcfl.methods.selection import NEVER, Occasion, Periodic, periodic
+from gcfl.methods.selection import Occasion, Periodic, periodic
+from gcfl.methods.views import NEVER, ClientView, Meter, ServerView, Setting
 
 __all__ = [
     "NEVER",

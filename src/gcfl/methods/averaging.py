@@ -19,8 +19,9 @@ from torch import Tensor
 
 from gcfl.base.data_types import Tree
 from gcfl.base.options import Positive, within
-from gcfl.methods.base import ServerRule, ServerView
+from gcfl.methods.base import ServerRule
 from gcfl.methods.replies import Replies
+from gcfl.methods.views import ServerView
 
 Decay = Annotated[float, AfterValidator(within(0, 1, high_open=True))]
 

@@ -12,10 +12,52 @@ from torch import Tensor
 
 from gcfl.base import rng
 from gcfl.base.data_types import FloatArray, IntArray, Tree
-from gcfl.methods.base import LocalRule, Setting
+from gcfl.base.errors import ModelError, one_line
+from gcfl.methods.base import LocalRule
 from gcfl.methods.losses import sample_losses
 from gcfl.methods.options import TrainOptions
 from gcfl.methods.training import SGD
+from gcfl.methods.views import Setting
+
+
+def check_stackable(setting: Setting, x: torch.Tensor) -> None:
+    """Refuse models that cannot be stacked, or mix samples of a batch, or draw at random."""
+    network = setting.network
+    batch = network.prepare(x[torch.arange(3) % len(x)]).clone()
+    batch[1:] += torch.arange(1, 3, device=batch.device, dtype=batch.dtype).reshape(
+        -1, *(1,) * (batch.ndim - 1)
+    )
+    tree = network.tree()
+    before = {name: tensor.clone() for name, tensor in tree.items()}
+    stack = {
+        name: torch.stack([tensor, tensor])
+        for name, tensor in tree.items()
+        if name in network.trained
+    }
+    rest = {name: tensor for name, tensor in tree.items() if name not in stack}
+
+    def logits(params: Tree, samples: torch.Tensor) -> torch.Tensor:
+        return network({**params, **rest}, samples, training=True).logits
+
+    try:
+        with rng.isolated(0, "vectorised"):
+            alone = [
+                logits({name: tree[name] for name in stack}, batch[[0, other]])[0]
+                for other in (1, 2)
+            ]
+            many = torch.vmap(logits)(stack, torch.stack([batch[[0, 1]], batch[[0, 2]]]))
+    except Exception as error:  # whatever a module raises under vmap
+        raise ModelError(
+            f"engine.vectorised cannot train this model ({one_line(error)[:200]}); run it without"
+        ) from error
+    mixes = not torch.allclose(alone[0], alone[1])
+    mixes = mixes or not torch.allclose(many[:, 0], torch.stack(alone), atol=1e-5)
+    if mixes or any(not torch.equal(tensor, before[name]) for name, tensor in tree.items()):
+        raise ModelError(
+            "engine.vectorised cannot train this model: what it makes of a sample depends on the "
+            "rest of the batch, on chance or on what it saw before (BatchNorm, Dropout, counters); "
+            "run it without"
+        )
 
 
 @dataclass(frozen=True)

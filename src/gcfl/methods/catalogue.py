@@ -46,6 +46,13 @@ _KINDS: dict[str, type[Part]] = {
     "local": LocalRule,
     "server": ServerRule,
 }
+_MEANING = {
+    "select": "which samples clients train on",
+    "local": "how clients train",
+    "server": "what becomes of the updates",
+    "clean_only": "that only clean samples count",
+    "pooled": "that all samples are in one place",
+}
 _PLAIN: dict[str, type[Part]] = {"select": Everything, "local": Plain, "server": Average}
 
 
@@ -181,7 +188,7 @@ def parse(name: str) -> Slots:
             if slot in decided:
                 raise ConfigError(
                     f"method {name!r} is contradictory: {decided[slot]} and {token} both decide "
-                    "the same thing"
+                    f"{_MEANING[slot]}"
                 )
             decided[slot] = token
     for token in soft:

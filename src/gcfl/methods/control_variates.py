@@ -21,8 +21,9 @@ import torch
 from torch import Tensor
 
 from gcfl.base.data_types import Tree
-from gcfl.methods.base import LocalRule, ServerView
+from gcfl.methods.base import LocalRule
 from gcfl.methods.replies import Replies
+from gcfl.methods.views import ServerView
 
 
 class ControlVariates(LocalRule):

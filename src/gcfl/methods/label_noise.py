@@ -27,8 +27,9 @@ from gcfl.labels import (
     pool_rates,
     symmetric_transition,
 )
-from gcfl.methods.base import ClientView, Estimate, LabelRule, ServerView
+from gcfl.methods.base import Estimate, LabelRule
 from gcfl.methods.replies import Replies
+from gcfl.methods.views import NEVER, ClientView, ServerView
 
 
 class LabelNoise(LabelRule):
@@ -84,12 +85,12 @@ class LabelNoise(LabelRule):
         return tuple(
             client
             for client in view.clients
-            if client not in last or view.round - last[client] >= self.every
+            if last.get(client, NEVER) == NEVER or view.round - last[client] >= self.every
         )
 
     def estimate(self, view: ClientView, received: Tree | None, memory: Tree) -> Estimate:
         if received is None:
-            return Estimate(memory.get("transition"), {}, memory)
+            return Estimate(memory.get("transition"), self._sends(memory, view.size), memory)
         pool = view.pool
         logits, temperature, prior = pool.logits, None, None
         if "temperature" in received:
@@ -110,27 +111,34 @@ class LabelNoise(LabelRule):
         transition = found.transition
         if self.model == "uniform":
             transition = symmetric_transition(found.rate, pool.classes)
-        sends = {"round": torch.tensor(view.round)}
+        memory = {
+            "transition": transition.float(),
+            "round": torch.tensor(view.round),
+            "rate": torch.tensor(found.rate, dtype=torch.float64),
+        }
+        sends = self._sends(memory, view.size)
+        return Estimate(memory["transition"], sends, memory, found.right, found.rate)
+
+    def _sends(self, memory: Tree, size: int) -> Tree:
+        """The round of the last estimate; its rate, and of how many samples, where rates are
+        pooled.
+        """
+        known = bool(memory)
+        sends = {"round": memory["round"] if known else torch.tensor(NEVER)}
         if self.pooling:
-            sends["rate"] = torch.tensor(found.rate, dtype=torch.float64)
-            sends["size"] = torch.tensor(view.size)
-        transition = transition.float()
-        return Estimate(transition, sends, {"transition": transition}, found.right, found.rate)
+            nothing = torch.tensor(0.0, dtype=torch.float64)
+            sends |= {"rate": memory["rate"] if known else nothing}
+            sends |= {"size": torch.tensor(size if known else 0)}
+        return sends
 
     def merge(self, state: Tree, view: ServerView, replies: Replies) -> Tree:
-        told = {client: replies[client].payload.get("labels") for client in replies}
-        heard = {client: tree for client, tree in told.items() if tree}
-        if not heard:
-            return state
-        fresh = np.array(sorted(heard), dtype=np.int64)
-        others = ~np.isin(state["clients"].numpy(), fresh)
-        zero, never = torch.tensor(0), torch.tensor(0.0, dtype=torch.float64)
-        columns = {
-            "clients": torch.from_numpy(fresh),
-            "rounds": torch.stack([heard[int(client)]["round"] for client in fresh]),
-            "sizes": torch.stack([heard[int(client)].get("size", zero) for client in fresh]),
-            "rates": torch.stack([heard[int(client)].get("rate", never) for client in fresh]),
-        }
-        merged = {name: torch.cat([state[name][others], columns[name]]) for name in columns}
+        """Remember, for each client that answered, the last estimate that it told of."""
+        fresh = {"clients": torch.from_numpy(replies.clients)}
+        fresh["rounds"] = replies.column("labels", "round")
+        for plural, name in (("sizes", "size"), ("rates", "rate")):
+            none = torch.zeros(len(replies), dtype=state[plural].dtype)
+            fresh[plural] = replies.column("labels", name) if self.pooling else none
+        others = torch.from_numpy(~np.isin(state["clients"].numpy(), replies.clients))
+        merged = {name: torch.cat([state[name][others], fresh[name]]) for name in fresh}
         order = torch.argsort(merged["clients"])
         return {name: column[order] for name, column in merged.items()}

@@ -16,8 +16,9 @@ from torch import Tensor
 from gcfl.base.data_types import Shard, Tree
 from gcfl.base.errors import ConfigError
 from gcfl.methods.averaging import step
-from gcfl.methods.base import LocalRule, ServerRule, ServerView
+from gcfl.methods.base import LocalRule, ServerRule
 from gcfl.methods.replies import Replies
+from gcfl.methods.views import ServerView
 
 
 class Alone(LocalRule):

@@ -29,11 +29,11 @@ from gcfl.base.data_types import Coreset, Shard, Tree
 from gcfl.base.errors import DataError
 from gcfl.base.options import Count, PositiveShare, within
 from gcfl.coreset import Pool, Selector, at_random, label_wise_target, points, whole_target
-from gcfl.methods.base import ClientView, Selection, SelectionRule, ServerView
+from gcfl.methods.base import Selection, SelectionRule
 from gcfl.methods.replies import Replies
+from gcfl.methods.views import NEVER, ClientView, ServerView
 
 log = logging.getLogger("gcfl")
-NEVER = -1
 _MEMORY = "memory."  # before the names of what a selector remembers
 
 

@@ -11,10 +11,11 @@ from gcfl.base.data_types import Tree, Update
 from gcfl.base.errors import ConfigError
 from gcfl.coreset import unweighted
 from gcfl.methods.averaging import step
-from gcfl.methods.base import ClientView, LocalRule, Method, Plain, ServerRule, ServerView
+from gcfl.methods.base import LocalRule, Method, Plain, ServerRule
 from gcfl.methods.options import CleanOptions
 from gcfl.methods.replies import Replies
 from gcfl.methods.training import Trained, learning_rate, train
+from gcfl.methods.views import ClientView, ServerView
 
 # The server's places where a client's number is asked for; each purpose draws its own batch orders.
 SERVER, WARM, TUNE = -1, -2, -3

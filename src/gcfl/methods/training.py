@@ -13,9 +13,10 @@ from torch.nn.functional import pad
 
 from gcfl.base import rng
 from gcfl.base.data_types import Coreset, IntArray, Tree
-from gcfl.methods.base import ClientView, LocalRule
+from gcfl.methods.base import LocalRule
 from gcfl.methods.losses import mean_loss
 from gcfl.methods.options import TrainOptions
+from gcfl.methods.views import ClientView
 
 PADDING = 4  # pixels that augmentation may shift an image
 
