@@ -37,7 +37,10 @@ COMMANDS = [
     (["run", "--clients", "5000"], "lower data.clients or data.min_size"),
     (["run", "--clients", "0"], "clients must be at least 1, got 0"),
     (["run", "--method", "gclf"], "method 'gclf' is unknown; did you mean gcfl?"),
-    (["run", "--method", "gcfl+random"], "gcfl and random both decide which samples clients train on"),
+    (
+        ["run", "--method", "gcfl+random"],
+        "gcfl and random both decide which samples",
+    ),
     (["run", "--method", "7"], "method must be text, got 7"),
     (
         ["run", "--data", "digit"],
