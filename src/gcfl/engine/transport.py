@@ -54,6 +54,10 @@ class ClientMemory:
         """What a client would remember, once the server has accepted its answer."""
         self._pending[client] = {name: tree for name, tree in memory.items() if tree}
 
+    def propose_nothing(self, clients: Iterable[int]) -> None:
+        """These have nothing to remember."""
+        self._pending.update({client: {} for client in clients})
+
     def collected(self, replies: Mapping[int, Reply], failures: Mapping[int, str]) -> Replies:
         """Single replies as the round sees them; what they would remember is proposed."""
         for client, reply in replies.items():

@@ -146,17 +146,20 @@ class Vectorised(ClientMemory):
         """
         weights = sum(tensor.numel() for tensor in self._side.setting.network.tree().values())
         sample, options = self._side.data.x[0].numel(), self._side.setting.train
-        alike: dict[tuple[bool, bool], list[int]] = {}
-        for client in chosen:
-            remembers = bool(self.of(client).get("local"))
-            is_sent = bool(broadcasts[client].payload.get("local"))
-            alike.setdefault((remembers, is_sent), []).append(client)
+        clients = np.array(list(chosen), dtype=np.int64)
+        lengths = np.array([one.selection.coreset.indices.size for one in chosen.values()])
+        kinds = np.array(
+            [
+                2 * bool(self.of(client).get("local"))
+                + bool(broadcasts[client].payload.get("local"))
+                for client in chosen
+            ]
+        )
         stacks: list[list[int]] = []
-        for key in sorted(alike):
-            group = np.array(alike[key])
-            sizes = np.array([len(chosen[client].selection.coreset) for client in group.tolist()])
-            order = np.argsort(-sizes, kind="stable")
-            group, sizes = group[order], sizes[order]
+        for kind in np.unique(kinds):
+            alike = np.flatnonzero(kinds == kind)
+            order = alike[np.argsort(-lengths[alike], kind="stable")]
+            group, sizes = clients[order], lengths[order]
             while len(group):
                 longest = int(sizes[0])
                 steps = options.steps or options.epochs * -(-longest // options.batch)
@@ -201,6 +204,9 @@ class Vectorised(ClientMemory):
         return train_stack(setting, method.local, job)
 
     def _propose(self, stack: Stack, chosen: Mapping[int, _Chosen]) -> None:
+        if not stack.memory and self._side.method.select.whole and not self._side.method.labels:
+            self.propose_nothing(stack.clients.tolist())
+            return
         for place, client in enumerate(stack.clients.tolist()):
             local = {name: tensor[place] for name, tensor in stack.memory.items()}
             one = chosen[client]
