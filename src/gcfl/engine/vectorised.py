@@ -9,7 +9,7 @@ another run. For small models, whose arithmetic costs less than calling for it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import numpy as np
@@ -26,6 +26,7 @@ from gcfl.methods import ClientView, Estimate, Replies, Selection, Stacked
 from gcfl.methods.batched import Job, Stack, check_stackable, train_stack
 from gcfl.methods.training import learning_rate
 
+_NOTHING: Tree = {}
 _STACK_NUMBERS = 1 << 25  # so many numbers of inputs and weights in one stack, about 128 MB
 
 
@@ -63,6 +64,12 @@ class _Chosen:
     forward: int
     labels: Estimate
 
+    def is_of(self, memory: Groups) -> bool:
+        """Whether the client still remembers just what it chose by."""
+        return memory.get("select") is self.selection.memory and memory.get("labels", _NOTHING) is (
+            self.labels.memory or _NOTHING
+        )
+
 
 class Vectorised(ClientMemory):
     """All clients of a round, in stacks of similar sizes, in this process."""
@@ -71,6 +78,7 @@ class Vectorised(ClientMemory):
         super().__init__()
         check_stackable(side.setting, side.data.x)
         self._side = side
+        self._steady: dict[int, _Chosen] = {}  # choices that stand until the server asks again
 
     def exchange(self, broadcasts: Mapping[int, Broadcast]) -> Replies:
         first = next(iter(broadcasts.values()))
@@ -115,6 +123,10 @@ class Vectorised(ClientMemory):
         failures: dict[int, str] = {}
         for client in clients:
             memory = self.of(client)
+            known = self._steady.get(client)
+            if known is not None and client not in asked and known.is_of(memory):
+                chosen[client] = known
+                continue
             start = side.method.local.start(model, memory.get("local", {}))
             view = ClientView(
                 side.setting,
@@ -136,6 +148,9 @@ class Vectorised(ClientMemory):
                 failures[client] = one_line(error)
                 continue
             chosen[client] = _Chosen(selection, view.meter.forward, labels)
+            if selection.steady:
+                later = replace(labels, right=None, rate=None)
+                self._steady[client] = _Chosen(replace(selection, fresh=False), 0, later)
         return chosen, failures
 
     def _stacks(

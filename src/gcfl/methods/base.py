@@ -30,13 +30,15 @@ from gcfl.models.network import Network, Output
 class Selection:
     """A client's choice, what it sends the server about it, and what it remembers.
 
-    fresh: whether the samples were chosen or drawn in this round.
+    fresh: whether the samples were chosen or drawn in this round. steady: whether it stays the
+    same until the server asks for another.
     """
 
     coreset: Coreset
     sends: Tree
     memory: Tree
     fresh: bool = False
+    steady: bool = False
 
 
 class Part(Options):

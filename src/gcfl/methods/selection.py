@@ -130,8 +130,9 @@ class Periodic(SelectionRule, Selector):
         candidates = Coreset(memory["indices"].numpy(), memory["weights"].numpy())
         when = occasion if self.redraw else replace(occasion, round=int(memory["round"]))
         coreset = self.narrow(candidates, budget, when.draw)
-        fresh = received is not None or (self.redraw and coreset is not candidates)
-        return Selection(coreset, {"round": memory["round"]}, memory, fresh)
+        redrawn = self.redraw and coreset is not candidates
+        fresh = redrawn or received is not None
+        return Selection(coreset, {"round": memory["round"]}, memory, fresh, not redrawn)
 
     def merge(self, state: Tree, view: ServerView, replies: Replies) -> Tree:
         """Remember, for each client that answered, the round of the selection it told of."""
