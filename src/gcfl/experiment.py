@@ -69,7 +69,7 @@ class EngineOptions(Options):
 class Experiment(Options):
     """One run. `coreset`, `local` and `server` hold the options of the method's parts."""
 
-    method: str = "gcfl"
+    method: str = "robust"
     """words of `gcfl list methods`, joined by +"""
     seed: Annotated[int, AfterValidator(at_least(0))] = 0
     """the only source of randomness"""

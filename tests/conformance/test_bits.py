@@ -37,7 +37,7 @@ SMALL = {
     "rounds": 5,
     "cohort": 3,
     "train": {"lr": 0.05},
-    "coreset": {"every": 2, "budget": 0.2, "allow_single": True},
+    "coreset": {"every": 2, "budget": 0.2, "allow_single": True, "score": "correlation"},
 }
 CATALOGUE = [
     "gcfl",

@@ -27,13 +27,16 @@ class Clock:
 
 @dataclass(frozen=True)
 class Times:
-    """By kind of work, and the round as a whole (its wall-clock seconds)."""
+    """By kind of work, and the round as a whole (its wall-clock seconds). server_cpu: the server's
+    own CPU-seconds among them, without evaluation; None in folders that do not tell.
+    """
 
     select: Clock
     train: Clock
     aggregate: Clock
     evaluate: Clock
     round: Clock
+    server_cpu: float | None = None
 
     @property
     def cpu(self) -> float:
@@ -93,6 +96,7 @@ class RoundRecord:
     time: Times
     noise_rate: float | None = None  # the clients' mean estimate of their share of wrong labels
     noise_rate_error: float | None = None  # its mean absolute error, where somebody knows
+    chosen: dict[str, float] | None = None  # what cross-validation on the clean set found
 
     def to_json(self) -> dict[str, Any]:
         return {"format": FORMAT, **asdict(self)}

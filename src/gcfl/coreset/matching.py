@@ -12,7 +12,7 @@ from torch import Tensor
 from gcfl.base.data_types import Coreset, Tree
 from gcfl.base.errors import ConfigError
 from gcfl.coreset.gradients import Gradients
-from gcfl.coreset.omp import Pursuit, Singles, pursue
+from gcfl.coreset.omp import Pursuit, Score, Singles, pursue
 from gcfl.coreset.pool import Pool, unweighted
 from gcfl.coreset.selector import Draw, Targeted, WithVariants
 
@@ -32,6 +32,11 @@ class GradientMatching(Targeted, Pursuit):
     summary: ClassVar[str] = (
         "a coreset whose gradient matches the server's clean set (the paper's method)"
     )
+
+    score: Score = "cosine"
+    """which point is next: by the largest cosine (orthogonal matching pursuit by the book) or inner
+    product (the authors' code), or the smallest distance (the paper's text)
+    """
 
     def pick(
         self, pool: Pool, target: Tensor | None, budget: int, draw: Draw, memory: Tree

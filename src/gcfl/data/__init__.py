@@ -6,7 +6,7 @@ from gcfl.data.noise import Truth
 from gcfl.data.options import DataOptions, digest
 from gcfl.data.readers import Reader, formats
 from gcfl.data.readers.huggingface import from_huggingface, is_huggingface, on_the_hub
-from gcfl.data.registry import SOURCES, read, read_as
+from gcfl.data.registry import SOURCES, augmentation, read, read_as
 from gcfl.data.source import Schema, Source, data_home, subset
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "Truth",
     "alone",
     "arrays",
+    "augmentation",
     "build",
     "data_home",
     "digest",

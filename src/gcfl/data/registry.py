@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -40,11 +40,14 @@ class Generated:
 
 @dataclass(frozen=True)
 class Stored:
-    """A set in files: who reads it, and where below the data home it may lie."""
+    """A set in files: who reads it, and where below the data home it may lie. mirrors: whether a
+    mirrored image is still one of its class.
+    """
 
     summary: str
     reader: Reader
     places: tuple[str, ...]
+    mirrors: bool = False
 
     def find(self) -> Path | None:
         """Where it lies. A place that does not hold it does not count."""
@@ -112,10 +115,16 @@ SOURCES: dict[str, Generated | Stored] = {
         _blobs,
     ),
     "cifar10": Stored(
-        "CIFAR-10: 50,000 + 10,000 photos, 32 x 32, 10 classes", Cifar(10), cifar.PLACES[10]
+        "CIFAR-10: 50,000 + 10,000 photos, 32 x 32, 10 classes",
+        Cifar(10),
+        cifar.PLACES[10],
+        mirrors=True,
     ),
     "cifar100": Stored(
-        "CIFAR-100: 50,000 + 10,000 photos, 32 x 32, 100 classes", Cifar(100), cifar.PLACES[100]
+        "CIFAR-100: 50,000 + 10,000 photos, 32 x 32, 100 classes",
+        Cifar(100),
+        cifar.PLACES[100],
+        True,
     ),
     "femnist": Stored(
         "FEMNIST: handwriting by writer, 28 x 28 grey", Leaf("femnist"), ("leaf/femnist/data",)
@@ -129,9 +138,14 @@ SOURCES: dict[str, Generated | Stored] = {
         ("fashion-mnist", "FashionMNIST/raw"),
     ),
     "flowers": Stored(
-        "3,670 photos of five kinds of flowers", Images("flowers"), ("flower_photos",)
+        "3,670 photos of five kinds of flowers", Images("flowers"), ("flower_photos",), True
     ),
 }
+
+
+def augmentation(name: str) -> Literal["crop", "flip+crop"]:
+    """What images of this source bear: mirrored, a digit or an organ may be another."""
+    return "flip+crop" if getattr(SOURCES.get(name), "mirrors", False) else "crop"
 
 
 def read(options: DataOptions, seed: int) -> Source:

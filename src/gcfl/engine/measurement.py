@@ -46,13 +46,16 @@ class Stopwatch:
 
     def times(self, replies: Replies) -> Times:
         """All of it, with what the clients report, and the round as a whole."""
+        server = sum(cpu for kind, (cpu, _) in self._spent.items() if kind != "evaluate")
         for kind in ("select", "train") if len(replies) else ():
             cpu, wall = (float(replies.metric(f"{kind}_{what}").sum()) for what in ("cpu", "wall"))
             self._add(kind, cpu, wall)
         clocks = {kind: self._spent[kind] for kind in ("select", "train", "aggregate", "evaluate")}
         whole = Clock(time.perf_counter() - self._started, sum(cpu for cpu, _ in clocks.values()))
         return Times(
-            **{kind: Clock(wall, cpu) for kind, (cpu, wall) in clocks.items()}, round=whole
+            **{kind: Clock(wall, cpu) for kind, (cpu, wall) in clocks.items()},
+            round=whole,
+            server_cpu=server,
         )
 
 

@@ -112,7 +112,7 @@ def prepare(
             "(data.clients)"
         )
     check_clean(method, experiment.clean)
-    if experiment.train.augment != "none" and source.x.ndim != 4:
+    if experiment.train.augment not in ("none", "auto") and source.x.ndim != 4:
         raise ConfigError(
             "train.augment is for images (n, channels, height, width), not for samples of shape "
             f"{source.x.shape[1:]}"
@@ -189,7 +189,13 @@ def setting_of(
         experiment.engine.device,
         keep_buffers=keep,
     )
-    return Setting(network, experiment.seed, experiment.rounds, experiment.train)
+    train = experiment.train
+    if train.augment == "auto":
+        kind = data.augmentation(experiment.data.source) if example.ndim == 4 else "none"
+        if experiment.engine.vectorised:
+            kind = "none"  # as asked for: auto takes what can be had
+        train = train.model_copy(update={"augment": kind})
+    return Setting(network, experiment.seed, experiment.rounds, train)
 
 
 def federate(experiment: Experiment, given: Given) -> tuple[Source, Federation]:
@@ -200,7 +206,7 @@ def federate(experiment: Experiment, given: Given) -> tuple[Source, Federation]:
 
 def _check_vectorised(experiment: Experiment, setting: Setting, x: torch.Tensor) -> None:
     check_stackable(setting, x)
-    if experiment.train.augment != "none":
+    if setting.train.augment != "none":
         raise ConfigError("train.augment cannot be had with engine.vectorised")
     if experiment.engine.workers > 1:
         raise ConfigError(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from gcfl.base import rng
-from gcfl.base.data_types import Broadcast, Groups, Observed, Shard, Tree, Update
+from gcfl.base.data_types import Groups, Observed, Shard, Tree, Update
 from gcfl.base.errors import RunError
 from gcfl.base.record import CoresetUse, RoundRecord, Samples, Times, Traffic
 from gcfl.engine.measurement import (
@@ -24,12 +24,14 @@ from gcfl.engine.measurement import (
     mean_scores,
     total,
 )
-from gcfl.engine.transport import Transport
+from gcfl.engine.transport import Transport, broadcasts_of
 from gcfl.methods import CleanOptions, Method, Replies, ServerView, Setting
+from gcfl.methods.clean_choice import settled
 from gcfl.methods.server_training import SERVER, fine_tuned, server_update, warm_started
 from gcfl.methods.training import learning_rate
 
 log = logging.getLogger("gcfl")
+CLEAN = "clean"  # the state's entry for what cross-validation on the clean set found
 BEST = "best"  # the state's entry for the round with the lowest loss on what is held out
 
 
@@ -64,6 +66,7 @@ class Played:
     steps: int
     traffic: Traffic
     time: Times
+    chosen: dict[str, float] | None = None
 
     def record(self, clean_share: float | None, rate_error: float | None = None) -> RoundRecord:
         """clean_share, rate_error: what the observer says, who knows the truth."""
@@ -86,6 +89,7 @@ class Played:
             time=self.time,
             noise_rate=sum(rates) / len(rates) if rates else None,
             noise_rate_error=rate_error,
+            chosen=self.chosen,
         )
 
 
@@ -143,22 +147,24 @@ class Rounds:
             held_out=self.held_out,
         )
         with watch.of("train"):
-            view = replace(view, model=warm_started(view, self.clean))
+            clean, note = settled(view, self.clean, state.parts.get(CLEAN, {}))
+            view = replace(view, model=warm_started(view, clean))
         with watch.of("select"):
             announced: dict[str, Mapping[int, Tree]] = {}
             for name, part in method.parts.items():
                 announced[name] = part.announce(state.parts[name], view)
                 if name == "select" and method.select.asks:
                     view = replace(view, selecting=tuple(announced[name]))
-        broadcasts = _broadcasts(view, announced)
+        broadcasts = broadcasts_of(view, announced)
         received = self.transport.exchange(broadcasts) if broadcasts else Replies({})
         replies, left_out = self._accept(view, received)
         with watch.of("train"):
             heard = replies
             if self.clean.takes_part and cohort:
-                heard = replies.plus(SERVER, server_update(view, method.local))
+                heard = replies.plus(SERVER, server_update(view, method.local, clean))
         with watch.of("aggregate" if cohort else "train"):
             parts, model = self._merge(state, view, replies, heard)
+            parts |= {CLEAN: note} if note else {}
         with watch.of("train"):
             model = fine_tuned(view, self.clean, model, "each")
         with watch.of("evaluate"):
@@ -191,6 +197,9 @@ class Rounds:
             steps=meter.steps + total(received, "steps"),
             traffic=Traffic(bytes_down(broadcasts), received.bytes()) if sent else Traffic({}, {}),
             time=watch.times(received),
+            chosen={name: float(tensor) for name, tensor in note.items()}
+            if note and not state.round
+            else None,
         )
 
     def over(self, state: State) -> bool:
@@ -273,27 +282,12 @@ class Rounds:
         return mean_scores([evaluate(self.setting.network, model, self.test) for model in models])
 
 
+def _plain(note: Tree) -> dict[str, float] | None:
+    return {name: float(tensor) for name, tensor in note.items()} or None
+
+
 def _ended(after: State, model: Tree) -> State:
     """With another final model than that of any round."""
     best = after.parts.get(BEST, {})
     best = {name: tensor for name, tensor in best.items() if not name.startswith("model.")}
     return replace(after, model=model, parts={**after.parts, BEST: best} if best else after.parts)
-
-
-def _broadcasts(
-    view: ServerView, announced: Mapping[str, Mapping[int, Tree]]
-) -> dict[int, Broadcast]:
-    """Each client's message; clients that get the same share one."""
-    if all(
-        not per or (len(per) == len(view.clients) and len(set(map(id, per.values()))) == 1)
-        for per in announced.values()
-    ):
-        common = {name: next(iter(per.values())) for name, per in announced.items() if per}
-        return dict.fromkeys(view.clients, Broadcast(view.round, view.model, common))
-    alike: dict[tuple[int, ...], Broadcast] = {}
-    found = {}
-    for client in view.clients:
-        mine = {name: per[client] for name, per in announced.items() if client in per}
-        same = tuple(map(id, mine.values()))
-        found[client] = alike.setdefault(same, Broadcast(view.round, view.model, mine))
-    return found

@@ -11,10 +11,10 @@ from typing import Protocol
 
 import torch
 
-from gcfl.base.data_types import Broadcast, Groups
+from gcfl.base.data_types import Broadcast, Groups, Tree
 from gcfl.base.errors import one_line
 from gcfl.engine.client import ClientSide, Reply
-from gcfl.methods import Replies
+from gcfl.methods import Replies, ServerView
 
 
 class Transport(Protocol):
@@ -117,3 +117,22 @@ class InProcess(ClientMemory):
             except Exception as error:  # a client that fails must not take the round with it
                 failures[client] = one_line(error)
         return self.collected(replies, failures)
+
+
+def broadcasts_of(
+    view: ServerView, announced: Mapping[str, Mapping[int, Tree]]
+) -> dict[int, Broadcast]:
+    """Each client's message; clients that get the same share one."""
+    if all(
+        not per or (len(per) == len(view.clients) and len(set(map(id, per.values()))) == 1)
+        for per in announced.values()
+    ):
+        common = {name: next(iter(per.values())) for name, per in announced.items() if per}
+        return dict.fromkeys(view.clients, Broadcast(view.round, view.model, common))
+    alike: dict[tuple[int, ...], Broadcast] = {}
+    found = {}
+    for client in view.clients:
+        mine = {name: per[client] for name, per in announced.items() if client in per}
+        same = tuple(map(id, mine.values()))
+        found[client] = alike.setdefault(same, Broadcast(view.round, view.model, mine))
+    return found

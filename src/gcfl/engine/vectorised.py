@@ -177,7 +177,8 @@ class Vectorised(ClientMemory):
             group, sizes = clients[order], lengths[order]
             while len(group):
                 longest = int(sizes[0])
-                steps = options.steps or options.epochs * -(-longest // options.batch)
+                batches = -(-longest // options.batch)
+                steps = options.steps or options.passes(batches) * batches
                 table = 4 * steps * min(options.batch, longest)
                 count = max(1, _STACK_NUMBERS // (longest * sample + 4 * weights + table))
                 # A stack is as long as its longest client: a new one where padding would be half

@@ -195,7 +195,8 @@ def schedule(
     """
     batch = min(options.batch, int(sizes.max()))
     per_pass = -(-sizes // options.batch)
-    steps = np.full(len(sizes), options.steps) if options.steps else options.epochs * per_pass
+    passes = np.array([options.passes(batches) for batches in per_pass.tolist()])
+    steps = np.full(len(sizes), options.steps) if options.steps else passes * per_pass
     table = np.full((len(sizes), int(steps.max()), batch), -1, dtype=np.int64)
     if int(per_pass.max()) == 1:  # every batch is a client's whole set, whose order does not matter
         table[:] = np.where(np.arange(batch) < sizes[:, None], np.arange(batch), -1)[:, None]

@@ -90,9 +90,15 @@ WORDS: dict[str, Word] = {
         "sifted samples, a corrected loss, and the server's clean set at work: the recommended one",
         {"select": periodic(SELECTORS["sift"]), "server": ServerMomentum},
         {
-            "train": {"loss": "corrected"},
+            "train": {"loss": "corrected", "lr": 0.03, "min_steps": 8, "augment": "auto"},
             "server": {"momentum": 0.8},
-            "clean": {"warm_start": 20, "takes_part": True},
+            "clean": {
+                "warm_start": "auto",
+                "warm_schedule": "cosine",
+                "lr": "auto",
+                "takes_part": True,
+            },
+            "labels": {"average": 0.8},
         },
         yields=True,
     ),
@@ -110,7 +116,7 @@ WORDS: dict[str, Word] = {
     ),
     "warmstart": Word(
         "before the first round, train on the server's clean set",
-        presets={"clean": {"warm_start": 10}},
+        presets={"clean": {"warm_start": 10, "warm_schedule": "cosine"}},
     ),
 }
 

@@ -4,21 +4,24 @@ An estimate is made where a client selects anyway, from the same forward pass; w
 never selects, every `every` rounds, by a pass of its own. The client remembers T_i; before the
 first estimate, or after lost state, T = I. What it tells the server is the round of its estimate
 and, only where rates are pooled, its rate and its number of samples. What the server tells it is
-the pooled rate with its weight, and, where it holds out clean samples, a calibration of the model
-on those: a temperature and a bias per class.
+the pooled rate with its weight; where it holds out clean samples, a calibration of the model on
+those: a temperature and a bias per class; and, where labels are judged by an average of recent
+global models, that model. (In the middle of training a single model swings far more than it is
+wrong: the average judges better.)
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import torch
+from pydantic import AfterValidator
 
 from gcfl.base.data_types import Shard, Tree
 from gcfl.base.errors import ConfigError
-from gcfl.base.options import Count, Positive
+from gcfl.base.options import Count, Positive, within
 from gcfl.labels import (
     Calibration,
     NoiseModel,
@@ -29,7 +32,10 @@ from gcfl.labels import (
 )
 from gcfl.methods.base import Estimate, LabelRule
 from gcfl.methods.replies import Replies
+from gcfl.methods.selection import under
 from gcfl.methods.views import NEVER, ClientView, ServerView
+
+_MODEL = "model."  # before the names of the averaged model's tensors
 
 
 class LabelNoise(LabelRule):
@@ -45,7 +51,11 @@ class LabelNoise(LabelRule):
     every: Count = 10
     """rounds between two estimates, where the method does not select"""
     pooling: bool = True
-    """clients tell their rate and size, and shrink their rates to the common one"""
+    """clients tell their rate and size, and shrink their T to the common rate"""
+    average: Annotated[float, AfterValidator(within(0, 1, high_open=True))] = 0.0
+    """labels are judged by an average of the global models, in which the past weighs so much; 0:
+    by the newest one
+    """
 
     def check(self, validation: Shard, classes: tuple[str | int, ...]) -> None:
         if len(classes) < 2:
@@ -56,7 +66,11 @@ class LabelNoise(LabelRule):
     def server_init(self, model: Tree) -> Tree:
         empty = torch.empty(0, dtype=torch.int64)
         rates = torch.empty(0, dtype=torch.float64)
-        return {"clients": empty, "rounds": empty.clone(), "sizes": empty.clone(), "rates": rates}
+        state = {"clients": empty, "rounds": empty.clone(), "sizes": empty.clone(), "rates": rates}
+        if self.average:
+            state |= {f"{_MODEL}{name}": tensor for name, tensor in _floating(model).items()}
+            state["models"] = torch.tensor(0.0, dtype=torch.float64)
+        return state
 
     def announce(self, state: Tree, view: ServerView) -> Mapping[int, Tree]:
         due = view.selecting if view.selecting is not None else self._due(state, view)
@@ -78,7 +92,19 @@ class LabelNoise(LabelRule):
                 state["rates"][known].tolist(), state["sizes"][known].tolist()
             )
             message["pooled"] = torch.tensor([rate, weight], dtype=torch.float64)
+        if self.average and float(state["models"]) > 0:
+            averaged = self._averaged(state, view.model)
+            message |= {k: v for k, v in averaged.items() if k.startswith(_MODEL)}
         return dict.fromkeys(due, message)
+
+    def _averaged(self, state: Tree, model: Tree) -> Tree:
+        """Σ_k d^k θ_{t-k} / Σ_k d^k, of this round's model and those before. models: Σ_k d^k."""
+        count = self.average * state["models"] + 1
+        after = {"models": count}
+        for name, tensor in _floating(model).items():
+            before = state[f"{_MODEL}{name}"].to(tensor.device)
+            after[f"{_MODEL}{name}"] = before + (tensor - before) / float(count)
+        return after
 
     def _due(self, state: Tree, view: ServerView) -> tuple[int, ...]:
         last = dict(zip(state["clients"].tolist(), state["rounds"].tolist(), strict=True))
@@ -91,26 +117,25 @@ class LabelNoise(LabelRule):
     def estimate(self, view: ClientView, received: Tree | None, memory: Tree) -> Estimate:
         if received is None:
             return Estimate(memory.get("transition"), self._sends(memory, view.size), memory)
-        pool = view.pool
+        own = under(received, _MODEL)
+        # What the selector looks at is the newest model's: a pass of its own where it needs that.
+        pool = view.seen_by({**view.model, **own}) if own else view.pool
         logits, temperature, prior = pool.logits, None, None
         if "temperature" in received:
             calibration = Calibration(
                 float(received["temperature"]), received["bias"], received["prior"]
             )
             logits, temperature, prior = calibration.apply(logits), 1.0, calibration.prior
-        pooled = received.get("pooled")
-        model = NoiseModel(
-            self.model,
-            self.pseudo_counts,
-            temperature,
-            prior,
-            None if pooled is None else float(pooled[0]),
-            0.0 if pooled is None else float(pooled[1]),
+        found = label_posterior(
+            logits, pool.labels, NoiseModel(self.model, self.pseudo_counts, temperature, prior)
         )
-        found = label_posterior(logits, pool.labels, model)
         transition = found.transition
         if self.model == "uniform":
-            transition = symmetric_transition(found.rate, pool.classes)
+            rate = found.rate
+            if "pooled" in received:  # towards the others', which counts for `weight` samples
+                common, weight = received["pooled"].tolist()
+                rate = (view.size * rate + weight * common) / (view.size + weight)
+            transition = symmetric_transition(rate, pool.classes)
         memory = {
             "transition": transition.float(),
             "round": torch.tensor(view.round),
@@ -141,4 +166,9 @@ class LabelNoise(LabelRule):
         others = torch.from_numpy(~np.isin(state["clients"].numpy(), replies.clients))
         merged = {name: torch.cat([state[name][others], fresh[name]]) for name in fresh}
         order = torch.argsort(merged["clients"])
-        return {name: column[order] for name, column in merged.items()}
+        after = {name: column[order] for name, column in merged.items()}
+        return after | self._averaged(state, view.model) if self.average else after
+
+
+def _floating(model: Tree) -> Tree:
+    return {name: tensor for name, tensor in model.items() if tensor.is_floating_point()}

@@ -38,6 +38,8 @@ class TrainOptions(Options):
     """passes over the coreset per round"""
     steps: Count | None = None
     """fixed number of steps per round instead of epochs"""
+    min_steps: Count = 1
+    """at least so many steps per round, by more passes over a coreset of few batches"""
     schedule: Literal["cosine", "constant"] = "cosine"
     """learning rate over the rounds"""
     loss: Literal["cross-entropy", "gce", "sce", "corrected"] = "cross-entropy"
@@ -56,15 +58,27 @@ class TrainOptions(Options):
     """sce: weight of reverse cross-entropy"""
     clip: Positive | None = None
     """largest norm of a step's gradient; longer ones are shortened to it"""
-    augment: Literal["none", "crop", "flip+crop"] = "none"
-    """images: each batch shifted by up to 4 pixels, and mirrored at random"""
+    augment: Literal["none", "crop", "flip+crop", "auto"] = "none"
+    """images: each shifted by up to an eighth of its side, at most 4 pixels, and mirrored at
+    random; auto: crop, with flips for sets that are known to bear them, and none for tables
+    """
+
+    def passes(self, batches: int) -> int:
+        """Over a client's samples in one round, that are so many batches."""
+        return max(self.epochs, -(-self.min_steps // batches))
 
 
 class CleanOptions(Options):
     """[clean]: what the server does with its clean set besides handing out gradients of it."""
 
-    warm_start: Annotated[int, AfterValidator(at_least(0))] = 0
-    """epochs on the server's clean set before the first round"""
+    warm_start: Annotated[int, AfterValidator(at_least(0))] | Literal["auto"] = 0
+    """epochs on the server's clean set before the first round; auto: by cross-validation on it"""
+    warm_schedule: Literal["constant", "cosine"] = "constant"
+    """learning rate over the warm start: that of the first round, or from there down to 0"""
+    lr: Positive | Literal["auto"] | None = None
+    """learning rate on the server's clean set, in warm start and rounds; unset: train.lr; auto: by
+    cross-validation on it
+    """
     fine_tune: Literal["never", "each", "end"] = "never"
     """train on the server's clean set too: after each round, or after the last"""
     fine_tune_epochs: Count = 1

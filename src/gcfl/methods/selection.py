@@ -23,6 +23,7 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 import torch
 from pydantic import AfterValidator, create_model
+from torch import Tensor
 
 from gcfl.base import rng
 from gcfl.base.data_types import Coreset, Shard, Tree
@@ -39,7 +40,9 @@ _MEMORY = "memory."  # before the names of what a selector remembers
 
 @dataclass(frozen=True)
 class Occasion:
-    """Who chooses, when, and from what: `size` samples, a budget being a share of `whole`."""
+    """Who chooses, when, and from what: `size` samples, a budget being a share of `whole`. right:
+    each label's probability of being right, where it was judged.
+    """
 
     seed: int
     round: int
@@ -47,6 +50,7 @@ class Occasion:
     size: int
     whole: int
     pool: Callable[[], Pool]
+    right: Tensor | None = None
 
     def draw(self, *purpose: rng.Name) -> np.random.Generator:
         """A generator of its own for this purpose, client and round."""
@@ -109,17 +113,15 @@ class Periodic(SelectionRule, Selector):
         return [int(client) for client in cohort[due]]
 
     def select(self, view: ClientView, received: Tree | None, memory: Tree) -> Selection:
-        occasion = Occasion(
-            view.setting.seed, view.round, view.client, view.size, view.whole, lambda: view.pool
-        )
-        return self.choose(occasion, received, memory)
+        who = view.setting.seed, view.round, view.client, view.size, view.whole
+        return self.choose(Occasion(*who, lambda: view.pool, view.right), received, memory)
 
     def choose(self, occasion: Occasion, received: Tree | None, memory: Tree) -> Selection:
         """The client's half, for any party: choose if asked to, else go on with what there is."""
         budget = min(points(self.budget, occasion.whole), occasion.size)
         if received is not None:
-            pool = Pool.unseen(occasion.size) if self.needs == "nothing" else occasion.pool()
-            before = _under(memory, _MEMORY)
+            pool = self._pool(occasion)
+            before = under(memory, _MEMORY)
             wanted = min(round(self.pool * budget), occasion.size)
             found, after = self.pick(pool, received.get("target"), wanted, occasion.draw, before)
             memory = _state(found, occasion.round)
@@ -133,6 +135,13 @@ class Periodic(SelectionRule, Selector):
         redrawn = self.redraw and coreset is not candidates
         fresh = redrawn or received is not None
         return Selection(coreset, {"round": memory["round"]}, memory, fresh, not redrawn)
+
+    def _pool(self, occasion: Occasion) -> Pool:
+        """No forward pass where none is needed."""
+        judged = self.needs == "posterior" and occasion.right is not None
+        if judged or self.needs == "nothing":
+            return replace(Pool.unseen(occasion.size), right=occasion.right)
+        return occasion.pool()
 
     def merge(self, state: Tree, view: ServerView, replies: Replies) -> Tree:
         """Remember, for each client that answered, the round of the selection it told of."""
@@ -158,7 +167,8 @@ def _usable(memory: Tree, size: int) -> bool:
     return bool(memory) and int(memory["indices"].numpy().max()) < size
 
 
-def _under(tree: Tree, prefix: str) -> Tree:
+def under(tree: Tree, prefix: str) -> Tree:
+    """What stands below a prefix, by the rest of its name."""
     found = {name: tensor for name, tensor in tree.items() if name.startswith(prefix)}
     return {name.removeprefix(prefix): tensor for name, tensor in found.items()}
 

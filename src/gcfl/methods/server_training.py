@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import ClassVar, Literal
 
@@ -57,10 +58,24 @@ def train_on_clean(
 
 
 def warm_started(view: ServerView, clean: CleanOptions) -> Tree:
-    """The model before the first round, trained on D_S if so set; at the first round's rate."""
-    if not clean.warm_start or view.round > 0:
+    """The model before the first round, trained on D_S if so set."""
+    if not isinstance(clean.warm_start, int) or not clean.warm_start or view.round > 0:
         return view.model
-    return train_on_clean(view, view.model, view.setting.train.lr, clean.warm_start, WARM).model
+    lr = clean.lr if isinstance(clean.lr, float) else view.setting.train.lr
+    if clean.warm_schedule == "cosine":
+        return annealed(view, lr, clean.warm_start, WARM)
+    return train_on_clean(view, view.model, lr, clean.warm_start, WARM).model
+
+
+def annealed(view: ServerView, lr: float, epochs: int, place: int) -> Tree:
+    """Training on D_S at η_e = η (1 + cos(π e / E)) / 2: a model at rest, where one at a constant
+    rate still swings.
+    """
+    model = view.model
+    for epoch in range(epochs):
+        now = lr * (1 + math.cos(math.pi * epoch / epochs)) / 2
+        model = train_on_clean(replace(view, round=epoch), model, now, 1, place).model
+    return model
 
 
 def fine_tuned(
@@ -75,9 +90,12 @@ def fine_tuned(
     return train_on_clean(view, model, lr, clean.fine_tune_epochs, TUNE).model
 
 
-def server_update(view: ServerView, rule: LocalRule) -> Update:
+def server_update(view: ServerView, rule: LocalRule, clean: CleanOptions) -> Update:
     """The server's answer as one more client, by the clients' rule."""
-    trained = train_on_clean(view, view.model, this_round(view), rule=rule)
+    lr = this_round(view)
+    if isinstance(clean.lr, float):
+        lr *= clean.lr / view.setting.train.lr
+    trained = train_on_clean(view, view.model, lr, rule=rule)
     sent = view.setting.network.sent
     delta = {name: (trained.model[name] - view.model[name]).cpu() for name in sent}
     return Update(delta, {}, trained.examples, {})

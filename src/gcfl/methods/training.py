@@ -18,7 +18,10 @@ from gcfl.methods.losses import mean_loss
 from gcfl.methods.options import TrainOptions
 from gcfl.methods.views import ClientView
 
-PADDING = 4  # pixels that augmentation may shift an image
+
+def _margin(side: int) -> int:
+    """Pixels that augmentation may shift an image of this side."""
+    return min(4, max(1, round(side / 8)))
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,8 @@ def learning_rate(options: TrainOptions, round: int, rounds: int) -> float:
 def orders(seed: int, round: int, client: int, n: int, options: TrainOptions) -> Iterator[IntArray]:
     """One shuffled pass over n samples after the other, the last one cut where `steps` says so."""
     base = rng.key(seed, "order", round, client)
-    steps = options.steps or options.epochs * math.ceil(n / options.batch)
+    batches = math.ceil(n / options.batch)
+    steps = options.steps or options.passes(batches) * batches
     left = steps * options.batch
     epoch = 0
     while left > 0:
@@ -104,14 +108,15 @@ class SGD:
 
 
 def augmented(x: Tensor, base: int, step: int, mirror: bool) -> Tensor:
-    """Images x (n, C, H, W), each shifted by up to `PADDING` pixels and mirrored at random.
+    """Images x (n, C, H, W), each shifted by an eighth of its side at most, and mirrored at random.
 
     What comes in from outside is 0: the mean of the server's set where inputs are normalised. The
     draws follow from (base, step) alone: two words a sample, shift and whether to mirror.
     """
     n, _, height, width = x.shape
     words = rng.words(base, np.array(step), 2 * n).reshape(n, 2)
-    span = np.uint64(2 * PADDING + 1)
+    margin = _margin(min(height, width))
+    span = np.uint64(2 * margin + 1)
     down, across = (
         (words[:, 0] % span).astype(np.int64),
         (words[:, 0] // span % span).astype(np.int64),
@@ -124,7 +129,7 @@ def augmented(x: Tensor, base: int, step: int, mirror: bool) -> Tensor:
     rows = torch.from_numpy(down[:, None] + np.arange(height)).to(x.device)
     places = torch.from_numpy(across[:, None] + columns).to(x.device)
     # Channels last: one gather then moves whole pixels.
-    padded = pad(x, (PADDING,) * 4).permute(0, 2, 3, 1)
+    padded = pad(x, (margin,) * 4).permute(0, 2, 3, 1)
     samples = torch.arange(n, device=x.device)[:, None, None]
     return padded[samples, rows[:, :, None], places[:, None, :]].permute(0, 3, 1, 2)
 

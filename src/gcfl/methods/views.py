@@ -79,7 +79,7 @@ class ClientView:
 
     load: its samples, of which there are `size`, fetched when somebody looks at them. whole: how
     many samples a budget is a share of. look: its samples as the model sees them, where one pass
-    serves many clients.
+    serves many clients. right (n,): each label's probability of being right, once judged.
     """
 
     setting: Setting
@@ -91,6 +91,7 @@ class ClientView:
     load: Callable[[], Shard]
     meter: Meter = field(default_factory=Meter)
     look: Callable[[], Pool] | None = None
+    right: Tensor | None = None
 
     @classmethod
     def of(cls, setting: Setting, round: int, client: int, model: Tree, shard: Shard) -> ClientView:
@@ -105,13 +106,19 @@ class ClientView:
     @cached_property
     def pool(self) -> Pool:
         """Its samples as the model sees them: features, probabilities, observed labels; counted."""
+        if self.look is None:
+            return self.seen_by(self.model)
         self.meter.forward += self.size
-        return self.look() if self.look else self.setting.pool(self.model, self.shard)
+        return replace(self.look(), right=self.right)
+
+    def seen_by(self, model: Tree) -> Pool:
+        """Its samples as another model sees them; counted."""
+        self.meter.forward += self.size
+        return replace(self.setting.pool(model, self.shard), right=self.right)
 
     def judged(self, right: Tensor) -> ClientView:
-        """The same, with each label's probability of being right (n,) in its pool."""
-        other = replace(self)
-        other.__dict__["pool"] = replace(
-            self.pool, right=right
-        )  # looked at already: not counted twice
+        """The same, with each label's probability of being right (n,)."""
+        other = replace(self, right=right)
+        if "pool" in self.__dict__:  # looked at already: not counted twice
+            other.__dict__["pool"] = replace(self.pool, right=right)
         return other

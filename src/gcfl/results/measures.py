@@ -183,6 +183,14 @@ MEASURES = [
         note="CPU-seconds are those of selecting, training and aggregating; evaluation is not the "
         "method's.",
     ),
+    Measure(
+        "server_cpu_seconds",
+        "of these the server's",
+        lambda r: r.time.server_cpu,
+        over=sum,
+        places="table run",
+        tag="cpu_seconds/server",
+    ),
     *(
         Measure(
             f"cpu_seconds/{kind}",
