@@ -1,5 +1,5 @@
-"""Wrong labels on CIFAR-10, as people make them: what the weak model is like, what it costs, and how
-well a plain logistic model can tell right labels from wrong ones.
+"""Wrong labels on CIFAR-10, as people make them: what the weak model is like, what it costs, and
+how well a plain logistic model can tell right labels from wrong ones.
 
 python benchmarks/lookalikes.py        needs CIFAR-10 in the data home (gcfl data fetch cifar10)
 """

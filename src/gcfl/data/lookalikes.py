@@ -1,10 +1,17 @@
-"""What a weak model takes samples for: the ground of wrong labels as people make them.
+"""Wrong labels as people make them: what a weak model takes samples for.
 
-The weak model is an approximate kernel machine on standardised inputs of d values: PCA to at most
-64 of them, exp(-|x - x'|² / d) to at most 1,000 drawn samples (Nyström), logistic regression.
-Images above 32 pixels a side are thinned out before. It is cross-fitted: the samples are dealt into
-three folds, class by class, and what a sample is taken for is said by a model that was fitted to
-the two other folds (to at most 20,000 samples of them). All draws follow from the seed, and one
+similar     a sample of class c that is hit gets the label k with probability odds[c, k], as likely
+            as class c is taken for class k on average
+mistakes    of client i's samples j that no other noise has hit, the round(rate · n_i) with the
+            largest leaning_j = max p_j[k] over k ≠ y_j get the label other_j = argmax p_j[k] over
+            k ≠ y_j. What nothing can be learnt of comes last, and gets any other label, equally
+            likely
+
+The weak model is an approximate kernel machine on inputs of d values, standardised and cut off at
+±10: PCA to at most 64 of them, exp(-|x - x'|² / d) to at most 1,000 drawn samples (Nyström),
+logistic regression. Images above 32 pixels a side are thinned out before. It is cross-fitted: the
+samples are dealt into three folds, class by class, and p_j is said by a model that was fitted to
+the two folds without j (to at most 20,000 samples of them). All draws follow from the seed, and one
 thread does the work, so that the bits do too. What was found is kept on disk, for all noise rates
 and partitions of the same samples: the same seed again is read, not fitted.
 """
@@ -24,12 +31,13 @@ from gcfl.base.data_types import FloatArray, IntArray
 from gcfl.base.files import open_npy, write_npy
 from gcfl.data.source import cache_folder, progress
 
-FOLDS = 3
+_FOLDS = 3
 _MOST_FITTED = 20_000
 _MOST_VALUES = 1 << 26  # of all fitted samples together: a bound on memory
 _MOST_COMPONENTS = 64
 _MOST_LANDMARKS = 1000
 _LARGEST_SIDE = 32
+_FARTHEST = 10.0  # standard deviations: one wild value must not become an infinite distance
 _BLOCK = 4096
 
 
@@ -51,8 +59,8 @@ def look(
     """Of x (n, ...) and clean labels (n,), these rows alone.
 
     odds[c, k] ∝ Σ_j p_j[k] + 1 / (C - 1) for k ≠ c, over the rows j of class c, where p_j are the
-    probabilities of `taken_for`: equal odds for a class with nothing to learn from, of which there
-    are fewer than two samples.
+    probabilities of `taken_for`: equal odds for a class with nothing to learn from, such as one
+    with a single sample.
     """
     own, others = labels[rows], taken_for(x, labels, rows, classes, seed).copy()
     others[np.arange(len(rows)), own] = 0
@@ -83,8 +91,8 @@ def taken_for(
         order = draw.permutation(len(rows))
         fold_of = np.empty(len(rows), dtype=np.int64)
         by_class = order[np.argsort(labels[rows[order]], kind="stable")]
-        fold_of[by_class] = np.arange(len(rows)) % FOLDS
-        for fold in progress(FOLDS, "fitting a weak model"):
+        fold_of[by_class] = np.arange(len(rows)) % _FOLDS
+        for fold in progress(_FOLDS, "fitting a weak model"):
             inside = np.flatnonzero(fold_of == fold)
             outside = order[fold_of[order] != fold]
             word = int(draw.integers(2**31))
@@ -127,7 +135,7 @@ def _predicted(
         return said
     model = _model(len(fitted), width, word)
     # Sums by several threads have no fixed order. A weak model need not converge, nor inputs vary.
-    with threadpool_limits(1), warnings.catch_warnings(), np.errstate(invalid="ignore"):
+    with threadpool_limits(1), warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(_flat(x[fitted]), labels[fitted])
         for start in range(0, len(asked), _BLOCK):
@@ -142,16 +150,17 @@ def _model(samples: int, width: int, word: int) -> Any:
     from sklearn.kernel_approximation import Nystroem
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
+    from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
     landmarks = min(_MOST_LANDMARKS, samples)
     steps = [
         StandardScaler(),
+        FunctionTransformer(np.clip, kw_args={"a_min": -_FARTHEST, "a_max": _FARTHEST}),
         Nystroem(gamma=1 / width, n_components=landmarks, random_state=word),
         LogisticRegression(C=10, max_iter=100),
     ]
     if width > _MOST_COMPONENTS:
-        steps.insert(1, PCA(min(_MOST_COMPONENTS, samples), random_state=word))
+        steps.insert(2, PCA(min(_MOST_COMPONENTS, samples), random_state=word))
     return make_pipeline(*steps)
 
 
