@@ -111,6 +111,7 @@ def test_mistakes_lie_near_the_boundary(home):
     assert np.array_equal(federation.clients.y.numpy() != y[ids], federation.truth.noisy[ids])
 
 
+@pytest.mark.usefixtures("home")
 @settings(max_examples=12)
 @given(st.integers(0, 2**32), st.integers(2, 5), st.sampled_from(["similar", "mistakes"]))
 def test_shares_are_exact_per_client_and_follow_from_the_seed(seed, classes, kind):
