@@ -29,6 +29,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/selection.py
 	$(BIN)/python benchmarks/labels.py
 	$(BIN)/python benchmarks/attribute_noise.py
+	$(BIN)/python benchmarks/lookalikes.py
 	$(BIN)/python benchmarks/clients.py
 	$(BIN)/python benchmarks/flower.py
 

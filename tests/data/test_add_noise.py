@@ -142,7 +142,7 @@ def test_given_labels_by_name_or_by_number(tmp_path, written):
 @given(
     st.integers(0, 2**32),
     st.floats(0, 0.9),
-    st.permutations(["uniform", "pair", "attribute"]),
+    st.permutations(["uniform", "pair", "attribute", "similar", "mistakes"]),
     st.integers(1, 3),
 )
 def test_several_kinds_share_the_noise_evenly(seed, noise, order, kinds):
@@ -194,7 +194,9 @@ def test_open_set_and_attribute_noise_together():
         )
 
 
-@pytest.mark.parametrize("kind", ["uniform", "attribute", ["pair", "attribute"]])
+@pytest.mark.parametrize(
+    "kind", ["uniform", "attribute", ["pair", "attribute"], "similar", ["similar", "mistakes"]]
+)
 def test_server_and_test_are_noisy_where_asked(kind):
     clean = DataOptions(clients=4, noise=0.2, noise_kind=kind, validation=100, test=200)
     asked = clean.model_copy(update={"validation_noise": 0.3, "test_noise": 0.5})

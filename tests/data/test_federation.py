@@ -79,7 +79,7 @@ def test_no_function_reads_global_random_state(tmp_path, monkeypatch):
         files["owners"].write_text("\n".join(f"client {row % 4}" for row in range(count)))
         files["given"].write_text("\n".join(str(row % 10) for row in range(count)))
         for partition in ("dirichlet", "iid", "shards", "quantity", "groups", "given"):
-            kinds = ("uniform", "pair", "open", "confusion", "given")
+            kinds = ("uniform", "pair", "open", "confusion", "given", "similar", "mistakes")
             for kind in (*kinds, "attribute") if name == "blobs" else kinds:
                 sizes = {
                     "clients": 4,

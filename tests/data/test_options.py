@@ -19,6 +19,8 @@ pytestmark = pytest.mark.usefixtures("home")
         {"noise_spread": 0.2, "noise_rates": [0.1] * 10},
         {"noise_kind": "pair", "noise_file": "seen.txt"},
         {"noise_kind": "open", "noise": 0.04},
+        {"noise_kind": "similar", "noise_file": "matrix.txt"},
+        {"noise_kind": "mistakes", "corruptions": ["fog"]},
         {"owners": "owners.txt"},
     ],
 )

@@ -75,7 +75,7 @@ def test_the_table_counts_true_classes_where_they_are_known(kind):
     assert np.array_equal(unknown.values, label_counts(federation).values)
 
 
-@pytest.mark.parametrize("kind", ["uniform", "attribute", "open"])
+@pytest.mark.parametrize("kind", ["uniform", "attribute", "open", "mistakes"])
 def test_the_sheet_shows_what_it_says(kind):
     built = experiment(noise=0.4, noise_kind=kind)
     source, federation = federate(built, Given())

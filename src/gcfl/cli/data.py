@@ -60,7 +60,7 @@ def _list(_: argparse.Namespace, __: list[str]) -> None:
     cache = data_home() / "cache"
     kept = sum(file.stat().st_size for file in cache.iterdir()) if cache.is_dir() else 0
     if kept:
-        print(f"decoded and corrupted images kept in {cache}: {human(kept)}; safe to delete")
+        print(f"what was made from data is kept in {cache}: {human(kept)}; safe to delete")
 
 
 def _fetch(options: argparse.Namespace, _: list[str]) -> None:

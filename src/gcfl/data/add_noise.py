@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,19 +14,22 @@ from gcfl.base import rng
 from gcfl.base.data_types import FloatArray, IntArray, Shard
 from gcfl.base.errors import ConfigError, DataError, did_you_mean
 from gcfl.data.corruption import Corruption, chosen, corrupt, measure
+from gcfl.data.lookalikes import Lookalikes, look
 from gcfl.data.noise import Flip, Kind, Truth, code, confusion, open_set, pair, renumbered, uniform
 from gcfl.data.options import DataOptions
 from gcfl.data.partition import Partition
 from gcfl.data.source import Source, read_text
 
 _NO_ROWS: IntArray = np.zeros(0, dtype=np.int64)
+_ALIKE = {"similar", "mistakes"}
 _SETS = {"validation": "the server's clean set", "test": "the test set"}
 
 
 @dataclass(frozen=True)
 class Observed:
     """By row of the source: observed labels (n,) and the truth; classes (C',) of the task, as
-    numbers of the source's; which rows' inputs were spoiled, what they became, and how.
+    numbers of the source's; which rows' inputs were spoiled, what they became, and how; what a weak
+    model takes the samples for, where a kind of noise goes by it.
     """
 
     labels: IntArray
@@ -35,6 +38,7 @@ class Observed:
     spoiled_rows: IntArray
     spoiled: npt.NDArray[Any] | None
     corruption: Corruption | None
+    lookalikes: Lookalikes | None
 
 
 def add_noise(source: Source, partition: Partition, options: DataOptions, seed: int) -> Observed:
@@ -53,10 +57,14 @@ def add_noise(source: Source, partition: Partition, options: DataOptions, seed: 
         hit[partition.order[(labels != clean)[partition.order]]] = code("given")
     rates = client_rates(options, len(partition), rng.stream(seed, "rates"))
     rows_of: Mapping[Kind, IntArray] = {}
+    lookalikes = None
+    if _ALIKE & set(kinds) and (rates.any() or options.validation_noise or options.test_noise):
+        rows = np.sort(partition.order[clean[partition.order] >= 0])
+        lookalikes = look(source.x, clean, rows, len(classes), seed)
     if per_sample:
         share = len(per_sample) / len(with_rate)
-        rows_of = strike(partition, rates * share, per_sample, hit, draw)
-        labels = _flip(labels, len(classes), rows_of, options, draw)
+        rows_of = strike(partition, rates * share, per_sample, hit, draw, lookalikes)
+        labels = _flip(labels, len(classes), rows_of, options, draw, lookalikes)
     for kind, rows in rows_of.items():
         hit[rows] = code(kind)
     spoiled_rows = np.sort(rows_of.get("attribute", _NO_ROWS))
@@ -66,7 +74,8 @@ def add_noise(source: Source, partition: Partition, options: DataOptions, seed: 
         corruption = Corruption(chosen(source.x, options.corruptions), options.severity, scale)
     if corruption is not None and len(spoiled_rows):
         spoiled = corrupt(source.x, spoiled_rows, corruption, seed)
-    return Observed(labels, Truth(clean, hit), classes, spoiled_rows, spoiled, corruption)
+    truth = Truth(clean, hit)
+    return Observed(labels, truth, classes, spoiled_rows, spoiled, corruption, lookalikes)
 
 
 def add_noise_to_set(
@@ -74,6 +83,8 @@ def add_noise_to_set(
 ) -> Shard:
     """The server's set ("validation") or the test set: only classes of the task, in their new
     numbers, and with the clients' kind of noise where somebody asks for it.
+
+    Classes are similar as among the clients; mistakes are those of a weak model on this set.
     """
     labels = renumbered(shard.y.numpy(), clients.classes)
     if (labels < 0).any():
@@ -86,8 +97,11 @@ def add_noise_to_set(
         draw = rng.stream(seed, "noise", purpose)
         whole = Partition(np.arange(len(shard)), np.array([0, len(shard)]))
         hit = np.zeros(len(shard), dtype=np.int8)
-        rows_of = strike(whole, np.array([rate]), options.kinds, hit, draw)
-        labels = _flip(labels, len(clients.classes), rows_of, options, draw)
+        alike, classes = clients.lookalikes, len(clients.classes)
+        if alike is not None and "mistakes" in options.kinds:
+            alike = replace(look(x.numpy(), labels, whole.order, classes, seed), odds=alike.odds)
+        rows_of = strike(whole, np.array([rate]), options.kinds, hit, draw, alike)
+        labels = _flip(labels, classes, rows_of, options, draw, alike)
         rows = rows_of.get("attribute", _NO_ROWS)
         if clients.corruption is not None and len(rows):
             x = x.clone()
@@ -115,12 +129,15 @@ def strike(
     kinds: Sequence[Kind],
     hit: npt.NDArray[np.int8],
     draw: np.random.Generator,
+    lookalikes: Lookalikes | None = None,
 ) -> dict[Kind, IntArray]:
     """The rows that each kind hits: of every client i, round(rates[i] · n_i) samples in all, shared
     evenly.
 
     `round` is Python's (halves to even); what does not divide evenly goes to the kinds named first.
-    Samples that some noise has hit before (hit (n,) not 0) are left alone.
+    Samples that some noise has hit before (hit (n,) not 0, or by a kind named earlier) are left
+    alone. Which of the others are hit is drawn, except for "mistakes": those with the largest
+    `leaning` are, and draws decide between equal ones.
     """
     sizes, owners = partition.sizes, partition.owners
     totals = np.array(
@@ -136,14 +153,18 @@ def strike(
             f"noise has hit, and {totals[client]} more are to be; lower data.noise"
         )
     # One random key per sample; within each client, the lowest keys are hit.
-    ranked = np.lexsort((draw.random(len(owners)), taken, owners))
+    keys = draw.random(len(owners))
     rank = np.arange(len(owners)) - np.repeat(partition.offsets[:-1], sizes)
-    rows, start = {}, np.zeros_like(totals)
+    rows = {}
     for place, kind in enumerate(kinds):
-        end = start + totals // len(kinds) + (place < totals % len(kinds))
-        inside = (rank >= np.repeat(start, sizes)) & (rank < np.repeat(end, sizes))
-        rows[kind] = partition.order[ranked[inside]]
-        start = end
+        first = np.zeros(len(owners), dtype=np.float32)
+        if kind == "mistakes" and lookalikes is not None:
+            first = -lookalikes.leaning[partition.order]
+        ranked = np.lexsort((keys, first, taken, owners))
+        counts = totals // len(kinds) + (place < totals % len(kinds))
+        places = ranked[rank < np.repeat(counts, sizes)]
+        rows[kind] = partition.order[places]
+        taken[places] = True
     return rows
 
 
@@ -153,18 +174,25 @@ def _flip(
     rows_of: Mapping[Kind, IntArray],
     options: DataOptions,
     draw: np.random.Generator,
+    lookalikes: Lookalikes | None,
 ) -> IntArray:
     """The labels after every kind that flips some."""
     flipped = labels.copy()
     for kind, rows in rows_of.items():
         if kind != "attribute":
-            flipped[rows] = _flip_of(kind, classes, options)(labels[rows], draw)
+            flipped[rows] = _flip_of(kind, classes, options, lookalikes)(labels[rows], draw)
+        if kind == "mistakes" and lookalikes is not None:
+            # where a weak model has nothing to say, any other class
+            other = lookalikes.other[rows]
+            flipped[rows] = np.where(other < 0, flipped[rows], other)
     return flipped
 
 
-def _flip_of(kind: Kind, classes: int, options: DataOptions) -> Flip:
+def _flip_of(kind: Kind, classes: int, options: DataOptions, lookalikes: Lookalikes | None) -> Flip:
     if kind == "confusion":
         return confusion(read_matrix(options.noise_file, classes))
+    if kind == "similar" and lookalikes is not None:
+        return confusion(lookalikes.odds)
     return pair(classes) if kind == "pair" else uniform(classes)
 
 

@@ -6,6 +6,9 @@ confusion   a wrong label: another class, as likely as a matrix says
 open        samples of classes outside the task, under labels of the task
 given       labels as somebody observed them
 attribute   the label is right, the sample itself is spoiled (see corruption.py)
+similar     a wrong label: another class, the likelier the more it looks like the sample's own
+mistakes    a wrong label: what a weak model takes the sample for; the samples that it is most
+            inclined to mistake (see lookalikes.py for both)
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ import numpy.typing as npt
 from gcfl.base.data_types import FloatArray, IntArray
 from gcfl.base.errors import DataError
 
-Kind = Literal["uniform", "pair", "confusion", "open", "given", "attribute"]
+Kind = Literal["uniform", "pair", "confusion", "open", "given", "attribute", "similar", "mistakes"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 OUTSIDE = -1  # the clean label of a sample whose class is not in the task
 Flip = Callable[[IntArray, np.random.Generator], IntArray]  # clean labels (m,) -> other labels (m,)
