@@ -108,6 +108,13 @@ class ClientView:
         self.meter.forward += self.size
         return self.look() if self.look else self.setting.pool(self.model, self.shard)
 
+    def relabelled(self, labels: Tensor) -> ClientView:
+        """The same, with these labels (n,) in place of the observed ones."""
+        other = replace(self, load=lambda: replace(self.shard, y=labels), look=None)
+        if "pool" in self.__dict__:  # looked at already: not counted twice
+            other.__dict__["pool"] = replace(self.pool, labels=labels)
+        return other
+
     def judged(self, right: Tensor) -> ClientView:
         """The same, with each label's probability of being right (n,) in its pool."""
         other = replace(self)
