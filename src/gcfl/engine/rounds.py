@@ -143,9 +143,8 @@ class Rounds:
             held_out=self.held_out,
         )
         cohort = self.draw(state.round, method.local.candidates(state.parts["local"], view))
-        view = replace(view, clients=cohort)
         with watch.of("train"):
-            view = replace(view, model=warm_started(view, self.clean))
+            view = replace(view, clients=cohort, model=warm_started(view, self.clean))
         with watch.of("select"):
             announced: dict[str, Mapping[int, Tree]] = {}
             for name, part in method.parts.items():

@@ -1,29 +1,28 @@
 """FedCorr (Xu et al., CVPR 2022): clients mend their labels, in three stages.
 
-1. Preparing. Every client of a round trains with a pull μ̂_i towards the global model (below), then
-   looks at its samples with its local model: the mean local intrinsic dimensionality of the softmax
-   outputs, and the loss of each sample. Two Gaussians fitted to these losses give r_i, the share of
-   the larger ones. It sends those two numbers and keeps the losses. The server fits two Gaussians
-   to the clients' mean dimensions over the rounds so far: clients of the larger one are noisy, with
-   μ̂_i = r_i; for the others μ̂_i = 0. When a noisy client comes again, it looks at its samples with
-   the new global model: of the share `relabel` · μ̂_i with the largest losses, those of which the
-   model is sure get its answer for a label.
+1. Preparing. A client trains with a pull towards the global model, the gradient of
+   β μ̂_i ‖θ - θ_t‖², and then looks at its samples with its local model: at the mean local intrinsic
+   dimensionality of the outputs, and at each sample's loss. Of two Gaussians fitted to these
+   losses, r_i is the share of the larger one. It sends those two numbers and keeps the losses. The
+   server fits two Gaussians to the clients' dimensions, each the mean of all it heard: clients of
+   the larger one are noisy, μ̂_i = r_i; for others μ̂_i = 0. When a noisy client comes again, it looks
+   at its samples with the global model: of the share `relabel_share` · μ̂_i with the largest losses,
+   those of which the model is sure get its answer for a label.
 2. Fine-tuning. Only clients with μ̂_i <= `clean_below` are drawn. The others get no message and
-   cost nothing, and the round's mean is of those who trained: m of them, or all if they are fewer.
-   Clients that were never heard in stage 1 wait too. Where nobody is clean, everybody is drawn.
-3. Usual rounds of all clients. One that had to wait with μ̂_i > `clean_below` relabels when it comes
-   first: all samples of which the model is sure.
+   cost nothing; the round's mean is of the m who trained, or of all the clean if they are fewer.
+   Clients that were never heard wait too. Where nobody is clean, everybody is drawn.
+3. Usual rounds of all clients. One with μ̂_i > `clean_below` relabels when it first comes: all
+   samples of which the model is sure.
 
-The pull is the gradient of β μ̂_i ‖θ - θ_t‖². What counts for label changes is that each set of
-losses is used once. Labels and losses stay in the client's memory; a client that loses it goes on
-with its observed labels. Both passes over a client's samples are counted.
+Losses are used once. They and the labels stay in the client's memory; a client that lost it goes on
+with its observed labels. Both looks at the samples count as forward passes.
 
-Where this differs from the authors' code: there stage 1 visits clients one at a time, here as in
-any round; dimensions are averaged, not summed, since clients may come unequally often; relabelling
-waits until a client is sent the model anyway; the norm of the pull is squared, and losses are
-cross-entropies of the outputs, not of their softmax once more. Their shares of rounds on CIFAR-100
-are our defaults; on CIFAR-10 they have 5, 500 and 450 rounds of all, a tenth and a tenth of the
-clients. They also train with mixup.
+Other than in the authors' code, clients of stage 1 train side by side, as in any round, not one
+after the other; dimensions are averaged, not summed, for some may come more often; a client
+relabels when it is sent the model anyway; the pull's norm is squared; and losses come of one
+softmax, not of two. The defaults are theirs, with the shares of rounds that they have for CIFAR-100
+(10 rounds of all clients, then 450 and 450 of a tenth). They also use mixup: a preset of [train]
+for this rule, once there is such a setting.
 """
 
 from __future__ import annotations
