@@ -77,7 +77,7 @@ def test_relabelling_equals_a_plain_loop(share):
     losses = torch.rand(50, generator=draw)
     probabilities = torch.softmax(2 * torch.randn(50, 5, generator=draw), dim=1)
     expected = labels.tolist()
-    for place in sorted(range(50), key=lambda j: -float(losses[j]))[: int(share * 50)]:
+    for place in sorted(range(50), key=lambda j: -float(losses[j]))[: round(share * 50)]:
         answer = max(range(5), key=lambda c: float(probabilities[place, c]))
         if probabilities[place, answer] > 0.5:
             expected[place] = answer

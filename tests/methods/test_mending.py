@@ -230,7 +230,8 @@ def test_the_server_tells_clients_apart_by_their_mean_dimension():
     ready = prepared(method="fedcorr", rounds=40)
     draw = np.random.default_rng(3)
     scores = np.concatenate([draw.normal(2, 0.2, 12), draw.normal(3, 0.3, 8)])
-    rates = draw.uniform(0.05, 0.9, 20)
+    rates = draw.uniform(0.2, 0.9, 20)
+    rates[-1] = 0.06
     view = ServerView(
         ready.setting, 0, {}, ready.federation.validation, tuple(range(20)), population=22
     )
@@ -246,11 +247,15 @@ def test_the_server_tells_clients_apart_by_their_mean_dimension():
     assert list(rule.candidates(state, later)) == np.flatnonzero(~noisy | (rates <= 0.1)).tolist()
     assert len(rule.candidates(state, view)) == 22
     assert len(rule.candidates({}, later)) == 22
+    told = rule.announce(state, later)
+    assert set(told) == set(np.flatnonzero(noisy & (rates <= 0.1)).tolist())
+    assert all(np.isclose(told[c]["share"], 0.5 * rates[c]) for c in told)
+    # Nobody is clean: everybody is drawn, and nobody relabels before the last stage.
     nobody = {**state, "level": torch.ones(22)}
     assert len(rule.candidates(nobody, later)) == 22
-    told = rule.announce(state, later)
-    assert set(told) == set(np.flatnonzero(noisy).tolist())
-    assert all(np.isclose(told[c]["share"], 0.5 * rates[c]) for c in told)
+    assert not rule.announce(nobody, later)
+    last = rule.announce(nobody, dataclasses.replace(view, round=39))
+    assert [float(tree["share"]) for tree in last.values()] == [1.0] * 20
 
 
 def test_cohorts_of_the_second_stage_are_drawn_among_the_clean():
@@ -272,7 +277,7 @@ def test_the_pull_is_the_gradient_of_its_term():
     expected = dict(zip(params, torch.autograd.grad(term, list(params.values())), strict=True))
     ready = prepared(method="fedcorr")
     view = ServerView(ready.setting, 0, {}, ready.federation.validation, (0,), population=5)
-    told = rule.announce({"level": torch.tensor([level])}, view)[0]
+    told = rule.announce({"level": torch.tensor([level], dtype=torch.float64)}, view)[0]
     fixed = rule.begin(start, told, {})
     zero = {name: torch.zeros_like(tensor) for name, tensor in start.items()}
     found = rule.correct(zero, params, fixed)

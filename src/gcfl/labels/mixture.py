@@ -65,10 +65,10 @@ def intrinsic_dimensions(points: Tensor, neighbours: int) -> Tensor:
 def relabelled(
     labels: Tensor, losses: Tensor, probabilities: Tensor, share: float, confidence: float
 ) -> Tensor:
-    """(n,) labels, of which among the int(share · n) with the largest losses those are set to the
+    """(n,) labels, of which among the round(share · n) with the largest losses those are set to the
     model's answer whose probability is above `confidence`. probabilities (n, C).
     """
-    largest = losses.argsort(descending=True, stable=True)[: int(share * len(labels))]
+    largest = losses.argsort(descending=True, stable=True)[: round(share * len(labels))]
     sure, answers = probabilities[largest].max(dim=1)
     chosen = sure > confidence
     mended = labels.clone()

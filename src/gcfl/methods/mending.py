@@ -5,12 +5,12 @@
    dimensionality of the outputs, and at each sample's loss. Of two Gaussians fitted to these
    losses, r_i is the share of the larger one. It sends those two numbers and keeps the losses. The
    server fits two Gaussians to the clients' dimensions, each the mean of all it heard: clients of
-   the larger one are noisy, μ̂_i = r_i; for others μ̂_i = 0. When a noisy client comes again, it looks
-   at its samples with the global model: of the share `relabel_share` · μ̂_i with the largest losses,
-   those of which the model is sure get its answer for a label.
+   the larger one are noisy, μ̂_i = r_i; for others μ̂_i = 0. When a noisy client comes again, it
+   looks at its samples with the global model: of the share `relabel_share` · μ̂_i with the largest
+   losses, those of which the model is sure get its answer for a label.
 2. Fine-tuning. Only clients with μ̂_i <= `clean_below` are drawn. The others get no message and
    cost nothing; the round's mean is of the m who trained, or of all the clean if they are fewer.
-   Clients that were never heard wait too. Where nobody is clean, everybody is drawn.
+   Clients that were never heard wait too. Where nobody is clean, everybody is drawn as it is.
 3. Usual rounds of all clients. One with μ̂_i > `clean_below` relabels when it first comes: all
    samples of which the model is sure.
 
@@ -91,14 +91,17 @@ class Mending(LocalRule):
         if not state:
             return {}
         stage = self.stage(view.round, view.setting.rounds)
-        found = {}
+        found: dict[int, Tree] = {}
         for client in view.clients:
-            if (level := float(state["level"][client])) > 0:
-                last = stage == 3 and level > self.clean_below
-                share = torch.tensor(1.0 if last else self.relabel_share * level)
-                found[client] = {"share": share}
-                if stage == 1:
-                    found[client]["pull"] = torch.tensor(2 * self.beta * level)
+            level = state["level"][client]
+            waits = stage > 1 and level > self.clean_below
+            if level == 0 or (waits and stage == 2):
+                continue
+            found[client] = {
+                "share": torch.ones_like(level) if waits else self.relabel_share * level
+            }
+            if stage == 1:
+                found[client]["pull"] = 2 * self.beta * level
         return found
 
     def merge(self, state: Tree, view: ServerView, replies: Replies) -> Tree:
