@@ -23,7 +23,7 @@ from gcfl.base.errors import ConfigError
 from gcfl.data import Source
 from gcfl.engine import ClientSide, InProcess
 from gcfl.engine.rounds import Rounds
-from gcfl.methods import WORDS, Replies, parse, parts_of
+from gcfl.methods import WORDS, LocalRule, Replies, parse, parts_of
 from helpers import prepared, run, same_bits, tiny
 from peeking import play_watched
 
@@ -97,6 +97,7 @@ def settings(method: str) -> dict:
         model={"name": "mlp", "hidden": [8]},
         engine={"checkpoint_every": 2},
         clean={"fine_tune_epochs": 1},
+        local={"preparing": 3, "tuning": 1},  # all stages of a method that has some
     )
     changed["coreset"]["allow_single"] = True
     for section, values in VARIANTS.get(method, {}).items():
@@ -208,13 +209,16 @@ def test_a_client_that_fails_and_one_that_comes_late(method, tmp_path, monkeypat
         pytest.skip("no clients to fail")
     work = ClientSide.work
 
+    asked = [0] * 5
+
     def failing(self, client, broadcast, remembered):
+        asked[broadcast.round] += 1
         if client == 1 and broadcast.round in (1, 2):
             raise ValueError("disk on fire")
         return work(self, client, broadcast, remembered)
 
-    def late(self, round):
-        return tuple(client for client in range(5) if client != 4 or round >= 3)
+    def late(self, round, among):
+        return tuple(client for client in among if client != 4 or round >= 3)
 
     monkeypatch.setattr(ClientSide, "work", failing)
     monkeypatch.setattr(Rounds, "draw", late)
@@ -227,7 +231,9 @@ def test_a_client_that_fails_and_one_that_comes_late(method, tmp_path, monkeypat
         {},
         {},
     ]
-    assert [record.cohort for record in result.rounds] == [4, 4, 4, 5, 5]
+    if parse(method.partition("/")[0]).local.candidates is LocalRule.candidates:
+        assert asked == [4, 4, 4, 5, 5]
+    assert [record.cohort for record in result.rounds] == asked
     assert result.finished
 
 

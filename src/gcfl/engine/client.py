@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -47,7 +47,7 @@ def answer(
     broadcast: Broadcast,
     memory: Groups,
 ) -> Reply:
-    """Select if asked to, train on the coreset, return delta = local - global."""
+    """Relabel and select if asked to, train on the coreset, return delta = local - global."""
     network, rule = setting.network, method.local
     model = _on(network.device, broadcast.model)
     received = _on(network.device, broadcast.payload.get("local", {}))
@@ -55,6 +55,8 @@ def answer(
     start = rule.start(model, remembered)
     view = ClientView.of(setting, broadcast.round, client, start, shard)
     laps = Laps()
+    counting, remembered = rule.relabel(view, received, remembered)
+    view = view if counting is None else view.relabelled(counting)
     view, labels = judge(method, view, broadcast.payload.get("labels"), memory.get("labels", {}))
     selection = method.select.select(
         view, broadcast.payload.get("select"), memory.get("select", {})
@@ -65,9 +67,11 @@ def answer(
     columns = columns_of(labels, network.device)
     weighted = method.select.weighted
     trained = train(view, selection.coreset, rule, fixed, weighted, lr, columns)
+    finished = rule.finish(trained.model, fixed, trained.steps, lr)
+    reflected = rule.reflect(replace(view, model=trained.model), remembered)
     sends, after = (
-        _on(torch.device("cpu"), tree)
-        for tree in rule.finish(trained.model, fixed, trained.steps, lr)
+        _on(torch.device("cpu"), {**tree, **more})
+        for tree, more in zip(finished, reflected, strict=True)
     )
     delta = {name: (trained.model[name] - model[name]).cpu() for name in network.sent}
     train_cpu, train_wall = laps.lap()

@@ -147,7 +147,7 @@ def prepare(
         experiment, module, federation.validation.x, len(federation.classes), federation.normaliser
     )
     if experiment.engine.vectorised:
-        _check_vectorised(experiment, setting, federation.clients.x)
+        _check_vectorised(experiment, method, setting, federation.clients.x)
     return Prepared(
         _settled(experiment, source, given, digests), federation, method, setting, held_out
     )
@@ -204,7 +204,14 @@ def federate(experiment: Experiment, given: Given) -> tuple[Source, Federation]:
     return source, data.build(source, experiment.data, experiment.seed)
 
 
-def _check_vectorised(experiment: Experiment, setting: Setting, x: torch.Tensor) -> None:
+def _check_vectorised(
+    experiment: Experiment, method: Method, setting: Setting, x: torch.Tensor
+) -> None:
+    if not method.local.stackable:
+        raise ConfigError(
+            f"{method.name} cannot be had with engine.vectorised: its clients correct their labels "
+            "one by one"
+        )
     check_stackable(setting, x)
     if setting.train.augment != "none":
         raise ConfigError("train.augment cannot be had with engine.vectorised")

@@ -6,7 +6,7 @@ Nothing here knows a method by name, and nothing here writes a file.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -119,15 +119,16 @@ class Rounds:
         """A client in a sentence: its number, and its name where it has one."""
         return f"client {client}" + (f" ({self.names[client]})" if self.names else "")
 
-    def draw(self, round: int) -> tuple[int, ...]:
-        """The round's clients, sorted: m of N without replacement, from (seed, round) alone."""
+    def draw(self, round: int, among: Sequence[int] | None = None) -> tuple[int, ...]:
+        """The round's clients, sorted: m of N, or of those `among`, from (seed, round) alone."""
         if not self.method.server.uses_clients:
             return ()
-        if self.cohort == self.clients:
-            return tuple(range(self.clients))
+        among = range(self.clients) if among is None else among
+        if self.cohort >= len(among):
+            return tuple(among)
         stream = rng.stream(self.setting.seed, "cohort", round)
-        chosen = stream.choice(self.clients, self.cohort, replace=False, shuffle=False)
-        return tuple(sorted(chosen.tolist()))
+        chosen = stream.choice(len(among), self.cohort, replace=False, shuffle=False)
+        return tuple(among[place] for place in sorted(chosen.tolist()))
 
     def play(self, state: State) -> Played:
         """One round from a state to the next. A round with no valid answer is an error.
@@ -136,19 +137,19 @@ class Rounds:
         again; the caller commits the accepted clients' memory.
         """
         watch, method = Stopwatch(), self.method
-        cohort = self.draw(state.round)
         view = ServerView(
             self.setting,
             state.round,
             state.model,
             self.validation,
-            cohort,
+            (),
             population=self.clients,
             held_out=self.held_out,
         )
+        cohort = self.draw(state.round, method.local.candidates(state.parts["local"], view))
         with watch.of("train"):
             clean, note = settled(view, self.clean, state.parts.get(CLEAN, {}))
-            view = replace(view, model=warm_started(view, clean))
+            view = replace(view, clients=cohort, model=warm_started(view, clean))
         with watch.of("select"):
             announced: dict[str, Mapping[int, Tree]] = {}
             for name, part in method.parts.items():

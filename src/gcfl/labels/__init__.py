@@ -13,6 +13,7 @@ samples makes a weak model's logits fit for it; `corrected_losses` trains with w
 from gcfl.labels.calibration import Calibration, fit_calibration, fit_temperature, pool_rates
 from gcfl.labels.correction import corrected_losses, log_columns, losses_from_columns
 from gcfl.labels.interval import rate_interval
+from gcfl.labels.mixture import intrinsic_dimensions, relabelled, upper_component
 from gcfl.labels.posterior import (
     GRID,
     LabelPosterior,
@@ -31,6 +32,7 @@ __all__ = [
     "corrected_losses",
     "fit_calibration",
     "fit_temperature",
+    "intrinsic_dimensions",
     "label_posterior",
     "label_posteriors",
     "log_columns",
@@ -38,5 +40,7 @@ __all__ = [
     "pool_rates",
     "posterior_given",
     "rate_interval",
+    "relabelled",
     "symmetric_transition",
+    "upper_component",
 ]

@@ -10,7 +10,7 @@ from a client's view to the server's data.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -106,11 +106,31 @@ class Everything(SelectionRule):
 class LocalRule(ClientPart):
     """How a client trains: a loss term plus a gradient correction, over a functional model call.
 
-    All but `merge` are pure functions of tensors, without branches on values, so that one trainer
-    serves all rules, for one client or, under torch.func.vmap, for many at once.
+    What takes no view is a pure function of tensors, without branches on values, so that one
+    trainer serves all rules, for one client or, under torch.func.vmap, for many at once.
     """
 
     stateful: ClassVar[bool] = False  # remembers something from round to round
+    stackable: ClassVar[bool] = True  # many clients at once: it neither relabels nor reflects
+
+    def candidates(self, state: Tree, view: ServerView) -> Sequence[int]:
+        """Server half, before anything else: the clients, sorted, among whom the round's are drawn.
+
+        The others get no message, cost nothing and have no weight in the round's mean.
+        """
+        return range(view.population)
+
+    def relabel(self, view: ClientView, received: Tree, memory: Tree) -> tuple[Tensor | None, Tree]:
+        """(the labels (n,) that count in this round, or None for the observed ones; what it
+        remembers), before the client selects and trains.
+        """
+        return None, memory
+
+    def reflect(self, view: ClientView, memory: Tree) -> tuple[Tree, Tree]:
+        """(what else it sends the server, what else it remembers) after training; the view's model
+        is the local one, `memory` what `relabel` returned.
+        """
+        return {}, {}
 
     def start(self, model: Tree, memory: Tree) -> Tree:
         """Where local training starts: at the model that was sent."""

@@ -31,6 +31,7 @@ from gcfl.methods.base import (
 from gcfl.methods.contrastive import Contrastive
 from gcfl.methods.control_variates import ControlVariates
 from gcfl.methods.local_only import Alone, Separate
+from gcfl.methods.mending import Mending
 from gcfl.methods.proximal import Proximal
 from gcfl.methods.selection import periodic
 from gcfl.methods.server_training import ServerOnly
@@ -83,6 +84,7 @@ WORDS: dict[str, Word] = {
     "fedprox": _word("local", Proximal),
     "scaffold": _word("local", ControlVariates),
     "moon": _word("local", Contrastive),
+    "fedcorr": _word("local", Mending),
     "fedavgm": _word("server", ServerMomentum),
     "fedadam": _word("server", ServerAdam),
     **{name: word for name, word in _SELECTIONS.items() if name != "gcfl"},

@@ -116,6 +116,13 @@ class ClientView:
         self.meter.forward += self.size
         return replace(self.setting.pool(model, self.shard), right=self.right)
 
+    def relabelled(self, labels: Tensor) -> ClientView:
+        """The same, with these labels (n,) in place of the observed ones."""
+        other = replace(self, load=lambda: replace(self.shard, y=labels), look=None)
+        if "pool" in self.__dict__:  # looked at already: not counted twice
+            other.__dict__["pool"] = replace(self.pool, labels=labels)
+        return other
+
     def judged(self, right: Tensor) -> ClientView:
         """The same, with each label's probability of being right (n,)."""
         other = replace(self, right=right)
