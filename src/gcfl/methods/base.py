@@ -110,8 +110,6 @@ class LocalRule(ClientPart):
     serves all rules, for one client or, under torch.func.vmap, for many at once.
     """
 
-    stateful: ClassVar[bool] = False  # remembers something from round to round
-
     def start(self, model: Tree, memory: Tree) -> Tree:
         """Where local training starts: at the model that was sent."""
         return model

@@ -51,9 +51,10 @@ class Setting:
 
 @dataclass(frozen=True)
 class ServerView:
-    """What a server half may see. `validation` is D_S: it never leaves the server. `population` is
-    N, `clients` the cohort. held_out: clean samples that nothing trains on. selecting: who is asked
-    to select in this round; None where the method never asks.
+    """What a server half may see. `validation` is D_S: it never leaves the server. `clients` is the
+    cohort, `population` the number of all clients, the server too where it takes part. held_out:
+    clean samples that nothing trains on. selecting: who is asked to select in this round; None
+    where the method never asks.
     """
 
     setting: Setting
