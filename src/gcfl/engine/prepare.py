@@ -200,8 +200,6 @@ def federate(experiment: Experiment, given: Given) -> tuple[Source, Federation]:
 
 def _check_vectorised(experiment: Experiment, setting: Setting, x: torch.Tensor) -> None:
     check_stackable(setting, x)
-    if experiment.train.augment != "none":
-        raise ConfigError("train.augment cannot be had with engine.vectorised")
     if experiment.engine.workers > 1:
         raise ConfigError(
             "engine.vectorised trains all clients in one process: engine.workers must be 1"
