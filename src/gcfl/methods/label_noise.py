@@ -29,7 +29,7 @@ from gcfl.labels import (
 )
 from gcfl.methods.base import Estimate, LabelRule
 from gcfl.methods.replies import Replies
-from gcfl.methods.views import NEVER, ClientView, ServerView
+from gcfl.methods.views import NEVER, Labelled, ServerView
 
 
 class LabelNoise(LabelRule):
@@ -88,7 +88,7 @@ class LabelNoise(LabelRule):
             if last.get(client, NEVER) == NEVER or view.round - last[client] >= self.every
         )
 
-    def estimate(self, view: ClientView, received: Tree | None, memory: Tree) -> Estimate:
+    def estimate(self, view: Labelled, received: Tree | None, memory: Tree) -> Estimate:
         if received is None:
             return Estimate(memory.get("transition"), self._sends(memory, view.size), memory)
         pool = view.pool

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -72,6 +73,17 @@ class ServerView:
         """D_S as the current model sees it; counted."""
         self.meter.forward += len(self.validation)
         return self.setting.pool(self.model, self.validation)
+
+
+class Labelled(Protocol):
+    """What it takes to judge labels: in which round, how many, and as the model sees them."""
+
+    @property
+    def round(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def pool(self) -> Pool: ...
 
 
 @dataclass(frozen=True)
