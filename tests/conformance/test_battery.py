@@ -66,6 +66,7 @@ ENTRIES = [
     "gcfl+finetune+warmstart",
     "local-only+gcfl",
     "centralised+gcfl",
+    *(f"{word}+robust" for word in ("scaffold", "moon", "local-only")),
 ]
 IN_TEST = sorted({*ENTRIES, *pairwise()})
 REST = sorted(set(full()) - set(IN_TEST))

@@ -96,7 +96,10 @@ RUNS: dict[str, dict] = {name: {"method": name} for name in CATALOGUE} | {
     "scaffold, steps": {"method": "scaffold", "train": {"steps": 3, "clip": 1.0, "loss": "gce"}},
     "robust": {"method": "robust"},
     "sift": {"method": "sift"},
-    "fedadam+scaffold+robust": {"method": "fedadam+scaffold+robust"},
+    "fedadam+scaffold+robust": {
+        "method": "fedadam+scaffold+robust",
+        "clean": {"takes_part": False},
+    },
     "fedavg, corrected": {"method": "fedavg", "train": {"loss": "corrected"}},
     "robust, vectorised": {"method": "robust", "engine": {"vectorised": True}},
     "gcfl, cosine, pool": {"method": "gcfl", "coreset": {"score": "cosine", "pool": 2.0}},

@@ -83,6 +83,14 @@ def test_the_same_as_the_loop(local, select):
         {"train": {"loss": "gce"}},
         {"train": {"loss": "sce", "momentum": 0.0}},
         {"train": {"smoothing": 0.2, "weight_decay": 0.0}},
+        {"train": {"augment": "flip+crop", "batch": 8, "epochs": 2}},
+        {"train": {"augment": "crop", "batch": 500, "epochs": 2}, "method": "moon"},
+        {"train": {"augment": "flip+crop", "batch": 8}, "model": {"name": "cnn"}},
+        {
+            "train": {"augment": "flip+crop", "batch": 3, "steps": 4},
+            "method": "gcfl",
+            "coreset": {"weighted": True, "budget": 0.4},
+        },
         {"model": {"name": "cnn"}},
         {"model": {"name": "logistic"}},
         {"method": "gcfl", "coreset": {"weighted": True, "budget": 0.3, "every": 2}},
@@ -135,8 +143,11 @@ def test_the_schedule_is_the_loops(sizes, batch, epochs, seed, fixed):
         assert (table[place, len(expected) :] == -1).all()
 
 
-def test_orders_drawn_together_are_those_drawn_alone():
+def test_words_and_orders_drawn_together_are_those_drawn_alone():
     bases = [rng.key(0, "x", i) for i in range(5)]
+    for base, row in zip(bases, rng.words_of(bases, 4, 9), strict=True):
+        assert np.array_equal(row, rng.words(base, np.array(4), 9))
+        assert np.array_equal(row[:5], rng.words(base, np.array(4), 5))  # short batches
     lengths = np.array([3, 9, 1, 9, 6])
     together = rng.orders(bases, 4, lengths)
     for base, length, row in zip(bases, lengths, together, strict=True):
@@ -281,8 +292,6 @@ def test_layers_that_do_not_are_welcome():
 
 
 def test_what_does_not_go_together_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match=r"train\.augment cannot be had"):
-        run(tmp_path, engine={"vectorised": True}, train={"augment": "crop"})
     with pytest.raises(ConfigError, match="in one process"):
         run(tmp_path, engine={"vectorised": True, "workers": 2})
 

@@ -18,6 +18,7 @@ METHODS = [word for word in WORDS if parse(word).server.uses_clients] + [
     "scaffold+gcfl",
     "moon+random",
     "fedadam+scaffold+gcfl",
+    "scaffold+robust",
 ]
 
 

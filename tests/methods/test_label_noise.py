@@ -150,8 +150,10 @@ def test_the_preset_gives_way_to_the_user_and_to_other_words():
     assert changed.clean.warm_start == 3
     assert parse("fedadam+robust").server is parse("fedadam").server
     assert parse("robust+gcfl").select is parse("gcfl").select
-    # SCAFFOLD's server would need a memory of its own to take part: that ingredient is dropped.
-    assert not config.build({"method": "scaffold+robust"})[0].clean.takes_part
+    for word in ("scaffold", "moon", "fedprox"):
+        assert config.build({"method": f"{word}+robust"})[0].clean.takes_part
+    # Where the clients' models never meet there is nothing to take part in.
+    assert not config.build({"method": "local-only+robust"})[0].clean.takes_part
 
 
 def test_the_record_says_what_was_estimated_and_how_far_off_it_is(tmp_path):

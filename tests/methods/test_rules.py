@@ -4,6 +4,8 @@ by hand.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -15,7 +17,7 @@ from gcfl import experiment as config
 from gcfl.base.data_types import Broadcast, Update
 from gcfl.base.errors import ConfigError
 from gcfl.engine import InProcess
-from gcfl.engine.client import ClientSide
+from gcfl.engine.client import ClientSide, answer
 from gcfl.engine.prepare import Given
 from gcfl.methods import ClientView, Replies, ServerView, TrainOptions
 from gcfl.methods.averaging import ServerAdam, ServerMomentum
@@ -23,6 +25,7 @@ from gcfl.methods.contrastive import Contrastive, contrast
 from gcfl.methods.control_variates import ControlVariates
 from gcfl.methods.losses import mean_loss, sample_losses
 from gcfl.methods.proximal import Proximal
+from gcfl.methods.server_training import MINE, SERVER, server_update
 from gcfl.methods.training import PADDING, augmented, clipped
 from helpers import equal_trees, prepared, run, same_bits, tiny
 
@@ -374,12 +377,9 @@ def test_the_server_as_one_more_client():
     ready, transport, states, _ = played(1, method="fedavg", clean={"takes_part": True})
     loop = ready.rounds(transport)
     answers = transport.exchange({client: broadcast(states[0]) for client in range(5)})
-    from gcfl.methods.server_training import server_update
-
-    own = server_update(
-        ServerView(ready.setting, 0, states[0].model, ready.federation.validation, tuple(range(5))),
-        ready.method.local,
-    )
+    view = ServerView(ready.setting, 0, states[0].model, ready.federation.validation, (0, 1))
+    own, memory = server_update(view, ready.method.local, {}, {})
+    assert not memory
     assert own.examples == len(ready.federation.validation)
     for name in ready.setting.network.trained:
         mean = torch.stack(
@@ -391,6 +391,49 @@ def test_the_server_as_one_more_client():
 
 def broadcast(state):
     return Broadcast(state.round, state.model, {})
+
+
+@pytest.mark.parametrize("method", ["fedprox", "scaffold", "moon"])
+def test_the_server_is_a_client_like_any_other(method):
+    """In every round: what a client does who holds the clean set, remembers what the server does
+    and is told what all are told.
+    """
+    ready, _, states, _ = played(
+        3, method=method, cohort=2, local={"mu": 0.5}, clean={"takes_part": True}
+    )
+    validation = ready.federation.validation
+    for before, after in pairwise(states):
+        told = {"local": before.parts["local"]} if method == "scaffold" else {}
+        message = Broadcast(before.round, before.model, told)
+        memory = {"local": before.parts.get(MINE, {})}
+        expected = answer(ready.setting, ready.method, SERVER, validation, message, memory)
+        view = ServerView(ready.setting, before.round, before.model, validation, (0, 3))
+        rule = ready.method.local
+        own, remembered = server_update(view, rule, before.parts["local"], memory["local"])
+        assert equal_trees(own.delta, expected.update.delta)
+        assert own.payload.keys() == expected.update.payload.keys()
+        for part, tree in own.payload.items():
+            assert equal_trees(tree, expected.update.payload[part])
+        assert equal_trees(remembered, expected.memory["local"])
+        assert equal_trees(remembered, after.parts.get(MINE, {}))
+    assert bool(states[-1].parts.get(MINE)) == (method != "fedprox")
+
+
+@pytest.mark.parametrize("cohort", [1.0, 2])
+def test_with_the_server_scaffolds_c_is_the_mean_of_one_more(cohort):
+    """And the server's c_i, after a single step per round, is the gradient of the clean set."""
+    train = {**PLAIN_SGD, "batch": 1000, "steps": 1}
+    scene = {"train": train, "model": {"name": "logistic"}, "clean": {"takes_part": True}}
+    ready, transport, states, _ = played(4, method="scaffold", cohort=cohort, **scene)
+    network, clean = ready.setting.network, ready.federation.validation
+    params = [states[3].model[name].clone().requires_grad_() for name in network.trained]
+    loss = cross_entropy(network.prepare(clean.x).flatten(1) @ params[0].T + params[1], clean.y)
+    slopes = torch.autograd.grad(loss, params)
+    for name, slope in zip(network.trained, slopes, strict=True):
+        own = states[-1].parts[MINE][name]
+        assert torch.allclose(own, slope, atol=1e-4)
+        everybody = torch.cat([control_variates(ready, transport, name), own[None]])
+        assert torch.allclose(states[-1].parts["local"][name], everybody.mean(0), atol=1e-6), name
 
 
 def test_warm_start_trains_before_the_first_round_and_fine_tuning_after_the_last():
@@ -538,7 +581,7 @@ def test_kept_statistics_stay_whatever_trains():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"method": "scaffold", "clean": {"takes_part": True}}, "a memory of its own"),
+        ({"method": "local-only", "clean": {"takes_part": True}}, "no effect with local-only"),
         ({"method": "local-only", "server": {"rate": 0.5}}, "no effect with local-only"),
         ({"method": "server-only", "clean": {"takes_part": True}}, "no effect with server-only"),
         ({"train": {"loss": "gce", "smoothing": 0.1}}, "no effect with the loss 'gce'"),

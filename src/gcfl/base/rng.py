@@ -62,6 +62,15 @@ def words(base: int, counters: npt.NDArray[np.integer], length: int) -> npt.NDAr
         return _mix(row[..., None] + column)
 
 
+def words_of(bases: list[int], counter: int, length: int) -> npt.NDArray[np.uint64]:
+    """(m, length) each base's `words` of one counter, in one draw."""
+    low = np.array([base & (2**64 - 1) for base in bases], dtype=np.uint64)
+    high = np.array([base >> 64 for base in bases], dtype=np.uint64)
+    with np.errstate(over="ignore"):
+        row = _mix(_mix(np.uint64(counter) * _GOLDEN + low) ^ high)
+        return _mix(row[:, None] + np.arange(1, length + 1, dtype=np.uint64) * _GOLDEN)
+
+
 def order(base: int, counter: int, length: int) -> IntArray:
     """A random permutation of 0 .. length - 1, the same drawn alone or with many others."""
     return np.argsort(words(base, np.array(counter), length), kind="stable").astype(np.int64)
@@ -70,11 +79,7 @@ def order(base: int, counter: int, length: int) -> IntArray:
 def orders(bases: list[int], counter: int, lengths: IntArray) -> IntArray:
     """(m, longest) each base's `order` of its length, padded with what is beyond."""
     longest = int(lengths.max())
-    low = np.array([base & (2**64 - 1) for base in bases], dtype=np.uint64)
-    high = np.array([base >> 64 for base in bases], dtype=np.uint64)
-    with np.errstate(over="ignore"):
-        row = _mix(_mix(np.uint64(counter) * _GOLDEN + low) ^ high)
-        drawn = _mix(row[:, None] + np.arange(1, longest + 1, dtype=np.uint64) * _GOLDEN)
+    drawn = words_of(bases, counter, longest)
     if int(lengths.min()) < longest:
         drawn[np.arange(longest) >= lengths[:, None]] = np.uint64(2**64 - 1)
     return np.argsort(drawn, axis=1, kind="stable").astype(np.int64)

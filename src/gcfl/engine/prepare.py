@@ -213,8 +213,6 @@ def _check_vectorised(
             "one by one"
         )
     check_stackable(setting, x)
-    if setting.train.augment != "none":
-        raise ConfigError("train.augment cannot be had with engine.vectorised")
     if experiment.engine.workers > 1:
         raise ConfigError(
             "engine.vectorised trains all clients in one process: engine.workers must be 1"

@@ -27,7 +27,7 @@ from gcfl.engine.measurement import (
 from gcfl.engine.transport import Transport, broadcasts_of
 from gcfl.methods import CleanOptions, Method, Replies, ServerView, Setting
 from gcfl.methods.clean_choice import settled
-from gcfl.methods.server_training import SERVER, fine_tuned, server_update, warm_started
+from gcfl.methods.server_training import fine_tuned, joined, warm_started
 from gcfl.methods.training import learning_rate
 
 log = logging.getLogger("gcfl")
@@ -143,7 +143,7 @@ class Rounds:
             state.model,
             self.validation,
             (),
-            population=self.clients,
+            population=self.clients + self.clean.takes_part,
             held_out=self.held_out,
         )
         cohort = self.draw(state.round, method.local.candidates(state.parts["local"], view))
@@ -160,11 +160,11 @@ class Rounds:
         received = self.transport.exchange(broadcasts) if broadcasts else Replies({})
         replies, left_out = self._accept(view, received)
         with watch.of("train"):
-            heard = replies
+            heard, parts = replies, state.parts
             if self.clean.takes_part and cohort:
-                heard = replies.plus(SERVER, server_update(view, method.local, clean))
+                heard, parts = joined(view, method.local, replies, parts, clean)
         with watch.of("aggregate" if cohort else "train"):
-            parts, model = self._merge(state, view, replies, heard)
+            parts, model = self._merge(parts, view, replies, heard)
             parts |= {CLEAN: note} if note else {}
         with watch.of("train"):
             model = fine_tuned(view, self.clean, model, "each")
@@ -243,14 +243,14 @@ class Rounds:
         return None
 
     def _merge(
-        self, state: State, view: ServerView, replies: Replies, heard: Replies
+        self, parts: Groups, view: ServerView, replies: Replies, heard: Replies
     ) -> tuple[Groups, Tree]:
         """Each part's state and the model, after the replies; `heard` are those and the server's
-        own, where it takes part.
+        own, where it takes part: it neither selects nor doubts its labels.
         """
-        parts = dict(state.parts)
+        parts = dict(parts)
         for name, part in self.method.client_parts.items() if replies else ():
-            parts[name] = part.merge(parts[name], view, replies)
+            parts[name] = part.merge(parts[name], view, heard if name == "local" else replies)
         parts["server"], model = self.method.server.merge(parts["server"], view, heard)
         return parts, model
 

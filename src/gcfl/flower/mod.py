@@ -1,43 +1,55 @@
-"""GCFL for an existing Flower app, the client's half: a mod, and the coreset for its own training.
+"""GCFL for an existing Flower app, the client's half: a mod, and coreset and loss for its own
+training.
 
     @app.train(mods=[gcfl_mod])
     def train(message, context):
         ...                                                  # load weights and data, as before
         trainloader = coreset(model, trainloader, context)   # a loader like it, over the coreset
+        loss = corrected_loss(context)                       # where the server has labels judged
 
 The mod takes what GCFL's server half added out of the message, so that what comes after it (other
-mods, the app) sees the message as it would be without GCFL. Up goes the round of the last
-selection, and nothing else.
+mods, the app) sees the message as it would be without GCFL. Up goes the round of the last selection
+and, only where rates of label noise are pooled, this client's rate and number of samples.
 """
 
 from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, TypeVar, overload
 
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Dataset
 
 from gcfl.base import rng
 from gcfl.base.codec import decode, encode
-from gcfl.base.data_types import Tree
+from gcfl.base.data_types import Groups, Tree
 from gcfl.base.errors import ConfigError
 from gcfl.base.options import checked
 from gcfl.coreset import SELECTORS, Pool
 from gcfl.flower.client import Store, store_of
 from gcfl.flower.samples import Read, WeightedSubset, batches, check_labels, dataset_of, narrowed
 from gcfl.flower.transport import FACTS, to_tree
-from gcfl.methods import Occasion, Periodic, periodic
+from gcfl.labels import log_columns, losses_from_columns
+from gcfl.methods import Estimate, LabelNoise, Occasion, Periodic, periodic
 from gcfl.models.network import Network
 
 # The ConfigRecord FACTS: down the round and the settings, up the round of the selection.
-TARGET = "gcfl.target"  # ArrayRecord, down, when a selection is due: the gradient (C, d + 1)
+# ArrayRecords, down, when a selection is due: the gradient (C, d + 1); the pooled rate of label
+# noise and its weight.
+TARGET, LABELS = "gcfl.target", "gcfl.labels"
 SELECT = "select"  # in the facts, down: select now
+JUDGE = "judge"  # in the facts, down: the settings of [labels], where labels are to be judged
 SELECTED = "selected"  # in the facts, up: the round of the last selection
+NOISE = "labels."  # in the facts, up, where rates are pooled: begins the names of rate and size
+_STORE, _MEMORY = "gcfl-coreset", "coreset"  # where a node keeps coreset and estimate, and its blob
 _T = TypeVar("_T")
 
 
@@ -48,17 +60,18 @@ def gcfl_mod(message: Message, context: Context, call_next: ClientAppCallable) -
     content, state = message.content, context.state
     wrapped = FACTS in content.config_records
     state[FACTS] = ConfigRecord(dict(content.config_records[FACTS]) if wrapped else {})
-    if TARGET in content.array_records:
-        state[TARGET] = content.array_records[TARGET]
-    message.content = without(content, FACTS, TARGET)
+    for name in (TARGET, LABELS):
+        if name in content.array_records:
+            state[name] = content.array_records[name]
+    message.content = without(content, FACTS, TARGET, LABELS)
     try:
         reply = call_next(message, context)
         facts = state.config_records[FACTS]
     finally:
-        for name in (FACTS, TARGET):
+        for name in (FACTS, TARGET, LABELS):
             state.pop(name, None)
     if wrapped and reply.has_content():
-        sent = {SELECTED: facts[SELECTED]} if SELECTED in facts else {}
+        sent = {k: v for k, v in facts.items() if k == SELECTED or k.startswith(NOISE)}
         reply.content = RecordDict({**reply.content, FACTS: ConfigRecord(sent)})
     return reply
 
@@ -93,15 +106,92 @@ def coreset(
     """What to train on now: of a DataLoader one like it, of a Dataset a `Subset` with `weights`.
 
     model: with the weights that came in the message; it is left as it is. When the server asks for
-    a selection: one forward pass without autograd, then matching pursuit per class. Otherwise the
-    coreset of the last selection; where that was lost, a random one of the same size. budget: share
-    of the samples, where it is not to be the server's. read: batch -> (x, y), for batches that are
+    a selection: one forward pass without autograd, by which the selector chooses, and the labels
+    are judged where the server wants that. Otherwise the coreset of the last selection, or a fresh
+    draw from its candidates; where that was lost, a random one of the same size. budget: share of
+    the samples, where it is not to be the server's. read: batch -> (x, y), for batches that are
     neither (x, y) nor a dictionary with a label and one input.
     """
+    facts = _facts(context, "coreset")
+    n, store = len(dataset_of(data)), store_of(context, _STORE)
+    # Node ids are drawn anew for every run.
+    client = context.node_config.get("partition-id", context.node_id)
+    client = client if isinstance(client, str) else int(client)
+    rule = _rule(facts, budget)
+    seed, round = int(facts["seed"]), int(facts["round"])  # type: ignore[arg-type]
+    asked = bool(facts[SELECT])
+    target, pooled = (
+        to_tree(context.state.array_records.get(name, ArrayRecord())) for name in (TARGET, LABELS)
+    )
+    memory, kept = _recall(store, context.run_id)
+    memory = memory if kept == n else {}  # what is of other samples is forgotten
+
+    def look() -> Pool:
+        # What the dataset draws repeats itself.
+        with rng.isolated(seed, "samples", round, client):
+            return _pool(model, data, read, target.get("target"))
+
+    samples = _Samples(round, n, look)
+    labels = _judged(facts, samples, pooled if asked else None, memory.get("labels", {}))
+    occasion = Occasion(
+        seed, round, client, n, n, lambda: replace(samples.pool, right=labels.right)
+    )
+    chosen = rule.choose(occasion, target if asked else None, memory.get("select", {}))
+    if asked:
+        groups = {"select": chosen.memory, "labels": labels.memory}
+        store.write(_MEMORY, encode(groups, {"run": context.run_id, "samples": n}))
+    facts[SELECTED] = int(chosen.sends["round"])
+    for name, number in labels.sends.items():
+        if name != "round":  # which is that of the selection
+            facts[f"{NOISE}{name}"] = number.item()
+    return narrowed(data, chosen.coreset)
+
+
+def corrected_loss(context: Context) -> Callable[[Tensor, Tensor], Tensor]:
+    """loss(logits, labels): the mean over a batch of ℓ = -log Σ_c T[c, ỹ] p_c, with the T of this
+    client's last estimate; cross-entropy before the first, or where it was lost.
+
+    Call it after `coreset`, which makes the estimate. The server asks for estimates with the
+    selector `sift`, or with `labels=`.
+    """
+    if JUDGE not in _facts(context, "corrected_loss"):
+        raise ConfigError(
+            "corrected_loss(...) has no estimate of the label noise to go by: GCFL(...) makes them "
+            "with selector='sift', or with labels={}"
+        )
+    memory, _ = _recall(store_of(context, _STORE), context.run_id)
+    if not memory.get("labels"):
+        return cross_entropy
+    columns = log_columns(memory["labels"]["transition"])
+
+    def loss(logits: Tensor, labels: Tensor) -> Tensor:
+        return losses_from_columns(logits, labels, columns.to(logits.device)).mean()
+
+    return loss
+
+
+@dataclass(frozen=True)
+class _Samples:
+    """A client's samples in one round, looked at when somebody asks, and once."""
+
+    round: int
+    size: int
+    look: Callable[[], Pool]
+
+    @cached_property
+    def pool(self) -> Pool:
+        return self.look()
+
+    def seen_by(self, weights: Tree) -> Pool:
+        raise ConfigError("labels.average cannot be had in an app of one's own")
+
+
+def _facts(context: Context, caller: str) -> ConfigRecord:
+    """What the server said with this message."""
     facts = context.state.config_records.get(FACTS)
     if facts is None:
         raise ConfigError(
-            "coreset(...) needs gcfl_mod, first in the mods of the train function: "
+            f"{caller}(...) needs gcfl_mod, first in the mods of the train function: "
             "@app.train(mods=[gcfl_mod])"
         )
     if not facts:
@@ -109,27 +199,17 @@ def coreset(
             "the server's strategy is not wrapped in GCFL(...): there is no gradient to choose a "
             "coreset by"
         )
-    n, store = len(dataset_of(data)), store_of(context, "gcfl-coreset")
-    # Node ids are drawn anew for every run.
-    client = context.node_config.get("partition-id", context.node_id)
-    client = client if isinstance(client, str) else int(client)
-    rule = _rule(facts, budget)
-    seed, round = int(facts["seed"]), int(facts["round"])  # type: ignore[arg-type]
-    target = to_tree(context.state.array_records.get(TARGET, ArrayRecord()))
-    received = target if facts[SELECT] else None
+    return facts
 
-    def look() -> Pool:
-        # What the dataset draws repeats itself.
-        with rng.isolated(seed, "samples", round, client):
-            return _pool(model, data, read, target.get("target"))
 
-    occasion = Occasion(seed, round, client, n, n, look)
-    chosen = rule.choose(occasion, received, _recall(store, context.run_id, n))
-    if received is not None:
-        meta = {"run": context.run_id, "samples": n}
-        store.write("coreset", encode({"select": chosen.memory}, meta))
-    facts[SELECTED] = int(chosen.sends["round"])
-    return narrowed(data, chosen.coreset)
+def _judged(
+    facts: ConfigRecord, samples: _Samples, received: Tree | None, memory: Tree
+) -> Estimate:
+    """What the client thinks of its labels, where the server asks for that."""
+    if JUDGE not in facts:
+        return Estimate(None, {}, {})
+    rule = checked(LabelNoise, json.loads(str(facts[JUDGE])))
+    return rule.estimate(samples, received, memory)
 
 
 def _rule(facts: ConfigRecord, budget: float | None) -> Periodic:
@@ -164,10 +244,10 @@ def _pool(model: nn.Module, data: Any, read: Read | None, target: Tensor | None)
     return Pool(torch.cat(features), torch.cat(probabilities), torch.cat(labels), bias)
 
 
-def _recall(store: Store, run: int, n: int) -> Tree:
-    """What the node remembers of this run, unless it is of other samples."""
-    blob = store.read("coreset")
+def _recall(store: Store, run: int) -> tuple[Groups, int]:
+    """What the node remembers of this run, and of how many samples."""
+    blob = store.read(_MEMORY)
     if blob is None:
-        return {}
+        return {}, 0
     groups, facts = decode(blob, "the coreset in the node's state")
-    return groups["select"] if (facts["run"], facts["samples"]) == (run, n) else {}
+    return (groups, facts["samples"]) if facts["run"] == run else ({}, 0)

@@ -5,8 +5,9 @@
 
 Whom to ask and how to aggregate stays with the strategy inside. Messages for training get the round
 and the settings; those to nodes that are due also get the label-wise gradient of the clean set,
-C·(d + 1) numbers. A node is due when its last selection that the server heard of is `every` or more
-rounds old: so are late joiners, and nodes whose answer was lost.
+C·(d + 1) numbers, or, where labels are judged, the pooled rate of label noise. A node is due when
+its last selection that the server heard of is `every` or more rounds old: so are late joiners, and
+nodes whose answer was lost.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from torch import nn
 
 from gcfl import experiment as config
 from gcfl.base import rng
-from gcfl.base.data_types import Shard, Tree
+from gcfl.base.data_types import Shard, Update
 from gcfl.base.errors import ConfigError, RunError, did_you_mean
 from gcfl.coreset import SELECTORS, Pursuit
-from gcfl.flower.mod import SELECT, SELECTED, TARGET, without
+from gcfl.flower.mod import JUDGE, LABELS, NOISE, SELECT, SELECTED, TARGET, without
 from gcfl.flower.samples import Read, check_labels, shard_of
 from gcfl.flower.transport import FACTS, sender, to_tree
-from gcfl.methods import NEVER, Periodic, ServerView, Setting, TrainOptions
+from gcfl.methods import NEVER, Periodic, Replies, ServerView, Setting, TrainOptions
 from gcfl.models.network import Network
 
 log = logging.getLogger("flwr.gcfl")  # shown where Flower shows its own
@@ -42,11 +43,12 @@ class GCFL(Strategy):  # type: ignore[misc, unused-ignore]
     strategy: whatever does the federated learning now, Flower's privacy wrappers included. model:
     the network, or a function that makes it, whose weights travel in the strategy's arrays; it must
     end in a Linear layer. validation: clean samples as the model eats them: (x, y), a Dataset or a
-    DataLoader; they never leave the server. selector: a name of `gcfl.coreset.SELECTORS`. seed: of
-    what is drawn at random. read: batch -> (x, y), for batches of another kind. options: the
-    settings of [coreset] in `gcfl list settings`, by the defaults there: every (K, rounds between
-    two selections of a node), budget (share of a client's samples in its coreset), score, ridge,
-    split, allow_single, ...
+    DataLoader; they never leave the server. selector: a name of `gcfl.coreset.SELECTORS`. labels:
+    settings of [labels]; where given, and always with `sift`, clients estimate their label noise
+    when they select, for `corrected_loss`. seed: of what is drawn at random. read: batch -> (x, y),
+    for batches of another kind. options: the settings of [coreset] in `gcfl list settings`, by the
+    defaults there: every (K, rounds between two selections of a node), budget (share of a client's
+    samples in its coreset), score, ridge, split, allow_single, ...
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class GCFL(Strategy):  # type: ignore[misc, unused-ignore]
         validation: Any,
         *,
         selector: str = "gcfl",
+        labels: dict[str, Any] | None = None,
         seed: int = 0,
         read: Read | None = None,
         **options: Any,
@@ -70,13 +73,23 @@ class GCFL(Strategy):  # type: ignore[misc, unused-ignore]
             near = did_you_mean(selector, SELECTORS)
             raise ConfigError(f"selector {selector!r} is unknown{near}")
         settings = {"method": selector, "seed": seed, "coreset": options}
-        chosen = config.build(settings)[0].assembled().select
+        settings["labels"] = {} if labels is None else labels
+        experiment = config.build(settings)[0]
+        chosen = experiment.coreset
         if not isinstance(chosen, Periodic):
             raise ConfigError(f"the method {selector} was replaced by another selection rule")
         self._selector, self._seed = chosen, seed
         self._validation = shard_of(validation, read)
         self._network = _network(model, self._validation)
-        self._selector.check(self._validation, tuple(range(self._network.classes)))
+        self._noise, self._judging = experiment.labels, labels is not None or chosen.judges
+        if self._noise.average:
+            raise ConfigError(
+                "labels.average cannot be had in an app of one's own: the model is the strategy's"
+            )
+        for part in (self._selector, self._noise) if self._judging else (self._selector,):
+            part.check(self._validation, tuple(range(self._network.classes)))
+        self._rates = self._noise.server_init({})  # what nodes told of their label noise
+        self._numbers: dict[int, int] = {}  # node -> its number there: node ids may need 64 bits
         # node -> the round of its last selection that we heard of
         self._selected: dict[int, int] = {}
         self._asked: list[Metadata] = []  # of this round's messages, without what they hold
@@ -89,7 +102,8 @@ class GCFL(Strategy):  # type: ignore[misc, unused-ignore]
         rule = self._selector
         score = f", score {rule.score}" if isinstance(rule, Pursuit) else ""
         text = f"a coreset of {100 * rule.budget:g}% every {rule.every} rounds"
-        log.info("\t├──> GCFL: %s, %s%s", rule.name, text, score)
+        judged = ", labels judged" if self._judging else ""
+        log.info("\t├──> GCFL: %s, %s%s%s", rule.name, text, score, judged)
         self.strategy.summary()
 
     def configure_train(
@@ -105,14 +119,15 @@ class GCFL(Strategy):  # type: ignore[misc, unused-ignore]
             "selector": self._selector.name,
             "options": self._selector.model_dump_json(),
         }
+        if self._judging:
+            facts[JUDGE] = self._noise.model_dump_json()
         for message in messages:
             asked = ConfigRecord({**facts, SELECT: message in due})
             message.content = RecordDict({**message.content, FACTS: asked})
-        target = self._target(server_round, arrays) if due else {}
-        if target:
-            record = ArrayRecord(target)
-            for message in due:
-                message.content[TARGET] = record
+        records = self._records(server_round, arrays) if due else {}
+        for message in due:
+            for name, record in records.items():
+                message.content[name] = record
         return messages
 
     def aggregate_train(
@@ -154,18 +169,27 @@ class GCFL(Strategy):  # type: ignore[misc, unused-ignore]
         # rounds begin again with a second start()
         return last == NEVER or not 0 <= server_round - last < self._selector.every
 
-    def _target(self, server_round: int, arrays: ArrayRecord) -> Tree:
-        """For GCFL (C, d + 1): in row c the mean gradient of the clean samples of class c."""
-        _load(self._network, arrays)
+    def _view(self, server_round: int) -> ServerView:
+        """What our parts see. They tell all nodes that are due the same: one stands for them."""
         setting = Setting(self._network, self._seed, server_round, TrainOptions())
-        view = ServerView(setting, server_round, self._network.tree(), self._validation, ())
+        model, clean = self._network.tree(), self._validation
+        return ServerView(setting, server_round, model, clean, (), selecting=(NEVER,))
+
+    def _records(self, server_round: int, arrays: ArrayRecord) -> dict[str, ArrayRecord]:
+        """What nodes that are due are sent. The target is for GCFL (C, d + 1): in row c the mean
+        gradient of the clean samples of class c.
+        """
+        _load(self._network, arrays)
+        view = self._view(server_round)
         target = {name: one.float() for name, one in self._selector.target(view).items()}
         if not all(bool(torch.isfinite(one).all()) for one in target.values()):
             raise RunError(
                 f"round {server_round}: the clean set's gradient has NaN or infinite values: the "
                 "model has diverged"
             )
-        return target
+        pooled = self._noise.announce(self._rates, view)[NEVER] if self._judging else {}
+        trees = {TARGET: target, LABELS: pooled}
+        return {name: ArrayRecord(tree) for name, tree in trees.items() if tree}
 
     def _note(self, server_round: int, reply: Message) -> None:
         """Who selected when; our record is taken out of the answer."""
@@ -189,6 +213,20 @@ class GCFL(Strategy):  # type: ignore[misc, unused-ignore]
                 "round %d: node %d had no coreset and trained on a random one", server_round, node
             )
         self._selected[node] = min(selected, server_round)
+        if self._judging and self._noise.pooling:
+            self._hear(server_round, node, facts)
+
+    def _hear(self, server_round: int, node: int, facts: ConfigRecord) -> None:
+        """What a node tells of its label noise, in the words of our label rule."""
+        rate, size = (facts.get(f"{NOISE}{name}") for name in ("rate", "size"))
+        if not (isinstance(rate, float) and 0 <= rate <= 1 and isinstance(size, int) and size >= 0):
+            self._warn_once(node, "tells no rate of label noise that can be used")
+            return
+        sent = {"round": torch.tensor(self._selected[node]), "size": torch.tensor(size)}
+        sent["rate"] = torch.tensor(rate, dtype=torch.float64)
+        number = self._numbers.setdefault(node, len(self._numbers))
+        reply = Replies({number: Update({}, {"labels": sent}, size, {})})
+        self._rates = self._noise.merge(self._rates, self._view(server_round), reply)
 
     def _warn_once(self, node: int, sentence: str) -> None:
         if (node, sentence) not in self._warned:

@@ -110,15 +110,15 @@ class LocalRule(ClientPart):
     trainer serves all rules, for one client or, under torch.func.vmap, for many at once.
     """
 
-    stateful: ClassVar[bool] = False  # remembers something from round to round
     stackable: ClassVar[bool] = True  # many clients at once: it neither relabels nor reflects
 
-    def candidates(self, state: Tree, view: ServerView) -> Sequence[int]:
-        """Server half, before anything else: the clients, sorted, among whom the round's are drawn.
+    def candidates(self, state: Tree, view: ServerView) -> Sequence[int] | None:
+        """Server half, before anything else: the clients, sorted, among whom the round's are drawn;
+        None for all.
 
         The others get no message, cost nothing and have no weight in the round's mean.
         """
-        return range(view.population)
+        return None
 
     def relabel(self, view: ClientView, received: Tree, memory: Tree) -> tuple[Tensor | None, Tree]:
         """(the labels (n,) that count in this round, or None for the observed ones; what it

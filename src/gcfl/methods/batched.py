@@ -16,7 +16,7 @@ from gcfl.base.errors import ModelError, one_line
 from gcfl.methods.base import LocalRule
 from gcfl.methods.losses import sample_losses
 from gcfl.methods.options import TrainOptions
-from gcfl.methods.training import SGD
+from gcfl.methods.training import SGD, shifted
 from gcfl.methods.views import Setting
 
 
@@ -29,11 +29,7 @@ def check_stackable(setting: Setting, x: torch.Tensor) -> None:
     )
     tree = network.tree()
     before = {name: tensor.clone() for name, tensor in tree.items()}
-    stack = {
-        name: torch.stack([tensor, tensor])
-        for name, tensor in tree.items()
-        if name in network.trained
-    }
+    stack = {name: torch.stack([tree[name], tree[name]]) for name in network.trained}
     rest = {name: tensor for name, tensor in tree.items() if name not in stack}
 
     def logits(params: Tree, samples: torch.Tensor) -> torch.Tensor:
@@ -122,6 +118,8 @@ def train_stack(setting: Setting, rule: LocalRule, job: Job) -> Stack:
     gradient = _gradient(setting, rule, rest, apart)
     correct = torch.vmap(rule.correct, in_dims=(0, 0, 0 if apart else None))
     columns = None if job.columns is None else job.columns[torch.from_numpy(order)]
+    shifting = job.clients[order].tolist() if options.augment != "none" else []
+    shifts = rng.keys(shifting, setting.seed, "augment", job.round)
     totals = torch.zeros(len(order), dtype=torch.float64)
     for step in range(int(steps.max(initial=0))):
         active = int((steps > step).sum())
@@ -135,7 +133,11 @@ def train_stack(setting: Setting, rule: LocalRule, job: Job) -> Stack:
         now = {name: tensor[:active] for name, tensor in params.items()}
         fixed_now = {name: tensor[:active] for name, tensor in fixed.items()} if apart else fixed
         taken = rows_now.flatten()
-        batch_x = job.x.index_select(0, taken).reshape(*rows_now.shape, *job.x.shape[1:])
+        batch_x = job.x.index_select(0, taken)
+        if shifts:
+            words = rng.words_of(shifts[:active], step, 2 * at.shape[1]).reshape(-1, 2)
+            batch_x = shifted(batch_x, words, options.augment == "flip+crop")
+        batch_x = batch_x.reshape(*rows_now.shape, *job.x.shape[1:])
         batch_y = job.y.index_select(0, taken).reshape(rows_now.shape)
         columns_now = None if columns is None else columns[:active]
         slopes, losses = gradient(now, batch_x, batch_y, shares, fixed_now, columns_now)
@@ -198,7 +200,8 @@ def schedule(
     passes = np.array([options.passes(batches) for batches in per_pass.tolist()])
     steps = np.full(len(sizes), options.steps) if options.steps else passes * per_pass
     table = np.full((len(sizes), int(steps.max()), batch), -1, dtype=np.int64)
-    if int(per_pass.max()) == 1:  # every batch is a client's whole set, whose order does not matter
+    # Where every batch is a client's whole set, its order matters only to draws for each place.
+    if int(per_pass.max()) == 1 and options.augment == "none":
         table[:] = np.where(np.arange(batch) < sizes[:, None], np.arange(batch), -1)[:, None]
         table[np.arange(table.shape[1]) >= steps[:, None]] = -1
         return table, steps
@@ -248,9 +251,8 @@ def _begin(
 
 def _spread(tensor: Tensor, like: Tensor, clients: int) -> Tensor:
     """One copy for each client, unless there is one already."""
-    return (
-        tensor.clone() if tensor.ndim > like.ndim else tensor.expand(clients, *tensor.shape).clone()
-    )
+    copies = tensor if tensor.ndim > like.ndim else tensor.expand(clients, *tensor.shape)
+    return copies.clone()
 
 
 def _gradient(
@@ -271,12 +273,7 @@ def _gradient(
     together = torch.vmap(forward, in_dims=(0, 0, 0 if apart else None))
 
     def gradient(
-        params: Tree,
-        x: Tensor,
-        y: Tensor,
-        shares: Tensor,
-        fixed: Tree,
-        columns: Tensor | None,
+        params: Tree, x: Tensor, y: Tensor, shares: Tensor, fixed: Tree, columns: Tensor | None
     ) -> tuple[Tree, Tensor]:
         params = {name: tensor.detach().requires_grad_() for name, tensor in params.items()}
         logits, *terms = together(params, x, fixed)

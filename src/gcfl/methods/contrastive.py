@@ -11,7 +11,6 @@ z_glob, where the term is constant: nothing is added, and nothing is computed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import ClassVar
 
 import torch
@@ -34,8 +33,6 @@ class Contrastive(LocalRule):
     summary: ClassVar[str] = (
         "MOON: features drawn to the global model's, away from the client's previous ones"
     )
-    stateful: ClassVar[bool] = True
-    refuses: ClassVar[Mapping[str, tuple[str, ...]]] = {"clean": ("takes_part",)}
 
     mu: NonNegative = 1.0
     """weight of the contrastive term"""

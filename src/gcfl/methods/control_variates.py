@@ -10,6 +10,10 @@ everybody's.
 Plain SGD steps unless somebody asks for momentum: with momentum m a step moves by about η / (1 -
 m), and c_i would come out larger by that factor. An update that the server leaves out changes
 neither c nor, since it is not committed, c_i.
+
+A server that takes part (clean.takes_part) is client number N + 1: it has a c_i of its own, learnt
+from its clean samples and sent in every round, and c is the mean over all N + 1. So the corrections
+c - c_i still add up to 0 over all that train.
 """
 
 from __future__ import annotations
@@ -31,8 +35,6 @@ class ControlVariates(LocalRule):
 
     name: ClassVar[str] = "control-variates"
     summary: ClassVar[str] = "SCAFFOLD: steps corrected by control variates, plain SGD"
-    stateful: ClassVar[bool] = True
-    refuses: ClassVar[Mapping[str, tuple[str, ...]]] = {"clean": ("takes_part",)}
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"train": {"momentum": 0.0}}
 
     def server_init(self, model: Tree) -> Tree:

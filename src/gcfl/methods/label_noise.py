@@ -33,7 +33,7 @@ from gcfl.labels import (
 from gcfl.methods.base import Estimate, LabelRule
 from gcfl.methods.replies import Replies
 from gcfl.methods.selection import under
-from gcfl.methods.views import NEVER, ClientView, ServerView
+from gcfl.methods.views import NEVER, Labelled, ServerView
 
 _MODEL = "model."  # before the names of the averaged model's tensors
 
@@ -114,12 +114,12 @@ class LabelNoise(LabelRule):
             if last.get(client, NEVER) == NEVER or view.round - last[client] >= self.every
         )
 
-    def estimate(self, view: ClientView, received: Tree | None, memory: Tree) -> Estimate:
+    def estimate(self, view: Labelled, received: Tree | None, memory: Tree) -> Estimate:
         if received is None:
             return Estimate(memory.get("transition"), self._sends(memory, view.size), memory)
         own = under(received, _MODEL)
         # What the selector looks at is the newest model's: a pass of its own where it needs that.
-        pool = view.seen_by({**view.model, **own}) if own else view.pool
+        pool = view.seen_by(own) if own else view.pool
         logits, temperature, prior = pool.logits, None, None
         if "temperature" in received:
             calibration = Calibration(

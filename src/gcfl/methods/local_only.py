@@ -8,7 +8,7 @@ model, whenever it comes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
 from torch import Tensor
@@ -26,7 +26,6 @@ class Alone(LocalRule):
 
     name: ClassVar[str] = "alone"
     summary: ClassVar[str] = "every client trains its own model, nothing is shared"
-    stateful: ClassVar[bool] = True
 
     def start(self, model: Tree, memory: Tree) -> Tree:
         return memory or model
@@ -42,6 +41,7 @@ class Separate(ServerRule):
     summary: ClassVar[str] = "the clients' models, judged one by one"
 
     shares: ClassVar[bool] = False
+    refuses: ClassVar[Mapping[str, tuple[str, ...]]] = {"clean": ("takes_part",)}
 
     def check(self, validation: Shard, classes: tuple[str | int, ...]) -> None:
         if self.rate != type(self).model_fields["rate"].default:

@@ -80,12 +80,11 @@ class Mending(LocalRule):
     # The server's half. Its state, of length N each: how often it heard of a client in stage 1, the
     # sum of the dimensions it was told, the last rate, and μ̂.
 
-    def candidates(self, state: Tree, view: ServerView) -> Sequence[int]:
-        everybody = super().candidates(state, view)
+    def candidates(self, state: Tree, view: ServerView) -> Sequence[int] | None:
         if not state or self.stage(view.round, view.setting.rounds) != 2:
-            return everybody
+            return None
         clean = (state["heard"] > 0) & (state["level"] <= self.clean_below)
-        return clean.nonzero()[:, 0].tolist() or everybody
+        return clean.nonzero()[:, 0].tolist() or None
 
     def announce(self, state: Tree, view: ServerView) -> Mapping[int, Tree]:
         if not state:

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from gcfl.base.data_types import Tree, Update
+from gcfl.base.data_types import Groups, Tree, Update
 from gcfl.base.errors import ConfigError
 from gcfl.coreset import unweighted
 from gcfl.methods.averaging import step
@@ -20,6 +20,7 @@ from gcfl.methods.views import ClientView, ServerView
 
 # The server's places where a client's number is asked for; each purpose draws its own batch orders.
 SERVER, WARM, TUNE = -1, -2, -3
+MINE = "mine"  # the server's state: what it remembers as one more client
 
 
 class ServerOnly(ServerRule):
@@ -45,14 +46,14 @@ def train_on_clean(
     epochs: int | None = None,
     place: int = SERVER,
     rule: LocalRule | None = None,
+    fixed: Tree | None = None,
 ) -> Trained:
     """Training on D_S from a model: as long as a client's, or so many epochs."""
     changes = {} if epochs is None else {"epochs": epochs, "steps": None}
     setting = replace(view.setting, train=view.setting.train.model_copy(update=changes))
     as_client = ClientView.of(setting, view.round, place, model, view.validation)
     everything = unweighted(np.arange(len(view.validation)))
-    rule = rule or Plain()
-    trained = train(as_client, everything, rule, rule.begin(model, {}, {}), weighted=False, lr=lr)
+    trained = train(as_client, everything, rule or Plain(), fixed or {}, weighted=False, lr=lr)
     view.meter.add(as_client.meter)
     return trained
 
@@ -90,15 +91,37 @@ def fine_tuned(
     return train_on_clean(view, model, lr, clean.fine_tune_epochs, TUNE).model
 
 
-def server_update(view: ServerView, rule: LocalRule, clean: CleanOptions) -> Update:
-    """The server's answer as one more client, by the clients' rule."""
-    lr = this_round(view)
+def joined(
+    view: ServerView, rule: LocalRule, replies: Replies, state: Groups, clean: CleanOptions
+) -> tuple[Replies, Groups]:
+    """The answers with the server's own, and its state with what it now remembers as a client."""
+    update, memory = server_update(view, rule, state["local"], state.get(MINE, {}), clean)
+    return replies.plus(SERVER, update), {**state, MINE: memory} if memory else state
+
+
+def server_update(
+    view: ServerView, rule: LocalRule, state: Tree, memory: Tree, clean: CleanOptions
+) -> tuple[Update, Tree]:
+    """The server's answer as one more client, by the clients' rule, and what it then remembers.
+
+    state: of the rule's server half, which announces to this client as to all others.
+    """
+    network, lr = view.setting.network, this_round(view)
     if isinstance(clean.lr, float):
         lr *= clean.lr / view.setting.train.lr
-    trained = train_on_clean(view, view.model, lr, rule=rule)
-    sent = view.setting.network.sent
-    delta = {name: (trained.model[name] - view.model[name]).cpu() for name in sent}
-    return Update(delta, {}, trained.examples, {})
+    announced = rule.announce(state, replace(view, clients=(SERVER,))).get(SERVER, {})
+    model, received, memory = (
+        {name: tensor.to(network.device) for name, tensor in tree.items()}
+        for tree in (view.model, announced, memory)
+    )
+    fixed = rule.begin(model, received, memory)
+    trained = train_on_clean(view, rule.start(model, memory), lr, rule=rule, fixed=fixed)
+    sends, after = (
+        {name: tensor.cpu() for name, tensor in tree.items()}
+        for tree in rule.finish(trained.model, fixed, trained.steps, lr)
+    )
+    delta = {name: (trained.model[name] - model[name]).cpu() for name in network.sent}
+    return Update(delta, {"local": sends} if sends else {}, trained.examples, {}), after
 
 
 def this_round(view: ServerView) -> float:
@@ -107,11 +130,6 @@ def this_round(view: ServerView) -> float:
 
 def check(method: Method, clean: CleanOptions) -> None:
     """Refuse settings of [clean] that a method has no use for, or that contradict it."""
-    if clean.takes_part and method.local.stateful:
-        raise ConfigError(
-            f"clean.takes_part cannot be had with {method.name}: the server would need a memory of "
-            "its own"
-        )
     idle = [name for name in ("fine_tune", "takes_part", "hold_out") if name in clean.changed()]
     if not method.server.shares and idle:
         raise ConfigError(

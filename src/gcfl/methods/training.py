@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
@@ -110,11 +111,17 @@ class SGD:
 def augmented(x: Tensor, base: int, step: int, mirror: bool) -> Tensor:
     """Images x (n, C, H, W), each shifted by an eighth of its side at most, and mirrored at random.
 
-    What comes in from outside is 0: the mean of the server's set where inputs are normalised. The
-    draws follow from (base, step) alone: two words a sample, shift and whether to mirror.
+    The draws follow from (base, step) alone.
+    """
+    return shifted(x, rng.words(base, np.array(step), 2 * len(x)).reshape(-1, 2), mirror)
+
+
+def shifted(x: Tensor, words: npt.NDArray[np.uint64], mirror: bool) -> Tensor:
+    """`augmented` by words (n, 2): each image's shift, and whether to mirror it.
+
+    What comes in from outside is 0: the mean of the server's set where inputs are normalised.
     """
     n, _, height, width = x.shape
-    words = rng.words(base, np.array(step), 2 * n).reshape(n, 2)
     margin = _margin(min(height, width))
     span = np.uint64(2 * margin + 1)
     down, across = (

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -51,9 +52,10 @@ class Setting:
 
 @dataclass(frozen=True)
 class ServerView:
-    """What a server half may see. `validation` is D_S: it never leaves the server. `population` is
-    N, `clients` the cohort. held_out: clean samples that nothing trains on. selecting: who is asked
-    to select in this round; None where the method never asks.
+    """What a server half may see. `validation` is D_S: it never leaves the server. `clients` is the
+    cohort, `population` the number of all clients, the server too where it takes part. held_out:
+    clean samples that nothing trains on. selecting: who is asked to select in this round; None
+    where the method never asks.
     """
 
     setting: Setting
@@ -71,6 +73,18 @@ class ServerView:
         """D_S as the current model sees it; counted."""
         self.meter.forward += len(self.validation)
         return self.setting.pool(self.model, self.validation)
+
+
+class Labelled(Protocol):
+    """What it takes to judge labels: in which round, how many, and as the model sees them."""
+
+    @property
+    def round(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def pool(self) -> Pool: ...
+    def seen_by(self, weights: Tree) -> Pool: ...
 
 
 @dataclass(frozen=True)
@@ -107,14 +121,15 @@ class ClientView:
     def pool(self) -> Pool:
         """Its samples as the model sees them: features, probabilities, observed labels; counted."""
         if self.look is None:
-            return self.seen_by(self.model)
+            return self.seen_by({})
         self.meter.forward += self.size
         return replace(self.look(), right=self.right)
 
-    def seen_by(self, model: Tree) -> Pool:
-        """Its samples as another model sees them; counted."""
+    def seen_by(self, weights: Tree) -> Pool:
+        """Its samples as the model with these weights in place of its own sees them; counted."""
         self.meter.forward += self.size
-        return replace(self.setting.pool(model, self.shard), right=self.right)
+        pool = self.setting.pool({**self.model, **weights}, self.shard)
+        return replace(pool, right=self.right)
 
     def relabelled(self, labels: Tensor) -> ClientView:
         """The same, with these labels (n,) in place of the observed ones."""
