@@ -18,12 +18,13 @@ from gcfl.engine import InProcess
 from gcfl.engine.client import ClientSide
 from gcfl.engine.prepare import Given
 from gcfl.methods import ClientView, Replies, ServerView, TrainOptions
+from gcfl.methods.augmentation import PADDING, augmented
 from gcfl.methods.averaging import ServerAdam, ServerMomentum
 from gcfl.methods.contrastive import Contrastive, contrast
 from gcfl.methods.control_variates import ControlVariates
 from gcfl.methods.losses import mean_loss, sample_losses
 from gcfl.methods.proximal import Proximal
-from gcfl.methods.training import PADDING, augmented, clipped
+from gcfl.methods.training import clipped
 from helpers import equal_trees, prepared, run, same_bits, tiny
 
 PLAIN_SGD = {"momentum": 0.0, "weight_decay": 0.0, "schedule": "constant", "lr": 0.1}

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from gcfl.base.data_types import IntArray
+from gcfl.base.data_types import FloatArray, IntArray
 
 Name = str | int
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -67,14 +67,24 @@ def order(base: int, counter: int, length: int) -> IntArray:
     return np.argsort(words(base, np.array(counter), length), kind="stable").astype(np.int64)
 
 
-def orders(bases: list[int], counter: int, lengths: IntArray) -> IntArray:
-    """(m, longest) each base's `order` of its length, padded with what is beyond."""
-    longest = int(lengths.max())
+def words_of(bases: list[int], counter: int, length: int) -> npt.NDArray[np.uint64]:
+    """(m, length) each base's `words` of one counter."""
     low = np.array([base & (2**64 - 1) for base in bases], dtype=np.uint64)
     high = np.array([base >> 64 for base in bases], dtype=np.uint64)
     with np.errstate(over="ignore"):
         row = _mix(_mix(np.uint64(counter) * _GOLDEN + low) ^ high)
-        drawn = _mix(row[:, None] + np.arange(1, longest + 1, dtype=np.uint64) * _GOLDEN)
+        return _mix(row[:, None] + np.arange(1, length + 1, dtype=np.uint64) * _GOLDEN)
+
+
+def uniform(words: npt.NDArray[np.uint64]) -> FloatArray:
+    """Words as numbers in (0, 1), never an end."""
+    return ((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
+
+
+def orders(bases: list[int], counter: int, lengths: IntArray) -> IntArray:
+    """(m, longest) each base's `order` of its length, padded with what is beyond."""
+    longest = int(lengths.max())
+    drawn = words_of(bases, counter, longest)
     if int(lengths.min()) < longest:
         drawn[np.arange(longest) >= lengths[:, None]] = np.uint64(2**64 - 1)
     return np.argsort(drawn, axis=1, kind="stable").astype(np.int64)

@@ -64,7 +64,8 @@ def answer(
     lr = learning_rate(setting.train, broadcast.round, setting.rounds)
     columns = columns_of(labels, network.device)
     weighted = method.select.weighted
-    trained = train(view, selection.coreset, rule, fixed, weighted, lr, columns)
+    kept = memory.get("kept", {}).get("rows")
+    trained = train(view, selection.coreset, rule, fixed, weighted, lr, columns, kept)
     sends, after = (
         _on(torch.device("cpu"), tree)
         for tree in rule.finish(trained.model, fixed, trained.steps, lr)
@@ -87,11 +88,10 @@ def answer(
     if not method.select.whole or labels.rate is not None:
         coreset = None if method.select.whole else selection.coreset
         observed = Observed(coreset, selection.fresh, labels.rate)
-    return Reply(
-        Update(delta, payload, trained.examples, metrics),
-        {"select": selection.memory, "local": after, "labels": labels.memory},
-        observed,
-    )
+    remembers = {"select": selection.memory, "local": after, "labels": labels.memory}
+    if trained.kept is not None:
+        remembers["kept"] = {"rows": trained.kept.cpu()}
+    return Reply(Update(delta, payload, trained.examples, metrics), remembers, observed)
 
 
 def judge(

@@ -58,6 +58,9 @@ class TrainOptions(Options):
     """largest norm of a step's gradient; longer ones are shortened to it"""
     augment: Literal["none", "crop", "flip+crop"] = "none"
     """images: each batch shifted by up to 4 pixels, and mirrored at random"""
+    mixup: NonNegative = 0.0
+    """α: each batch is mixed with itself in another order, by a share drawn from Beta(α, α); 0: off
+    """
 
 
 class CleanOptions(Options):
