@@ -60,7 +60,7 @@ def mixes(
 ) -> tuple[FloatArray, IntArray]:
     """(m,) each client's λ in a step, and (m, longest) whom each sample of its batch is mixed with.
 
-    sizes (m,): of the batches; places beyond are their own partners.
+    sizes (m,): of the batches.
     """
     shares = betaincinv(alpha, alpha, rng.uniform(rng.words_of(bases, 2 * step, 1)))[:, 0]
     return shares, rng.orders(bases, 2 * step + 1, sizes)
@@ -157,8 +157,10 @@ class StackInputs:
     def _keys(self, purpose: str, active: int) -> list[int]:
         return rng.keys(self.clients[:active], self.seed, purpose, self.round)
 
-    def of(self, x: Tensor, sizes: IntArray, step: int) -> tuple[Tensor, Tree, StackedMix | None]:
-        """As there, for x (m, b, ...) of the first m clients, whose batches have sizes (m,)."""
+    def of(self, x: Tensor, real: Tensor, step: int) -> tuple[Tensor, Tree, StackedMix | None]:
+        """As there, for x (m, b, ...) of the first m clients. real (m, b): what is no filling, from
+        the left.
+        """
         extra: Tree = {}
         if self.views == 2:
             bases = self._keys("view", len(x))
@@ -166,9 +168,10 @@ class StackInputs:
             extra = {"second": second, "share": view_shares(bases, step).to(x)}
         if not self.options.mixup:
             return x, extra, None
-        shares, found = mixes(self._keys("mixup", len(x)), step, sizes, self.options.mixup)
+        sizes, bases = real.sum(dim=1).numpy(), self._keys("mixup", len(x))
+        shares, found = mixes(bases, step, sizes, self.options.mixup)
         partners = torch.arange(x.shape[1]).repeat(len(x), 1)
-        partners[:, : found.shape[1]] = torch.from_numpy(found)
+        partners[:, : found.shape[1]] = torch.from_numpy(found)  # filling is its own partner
         mix = StackedMix(torch.from_numpy(shares)[:, None].to(x), partners.to(x.device))
         if extra:
             extra["second"] = mix.of(extra["second"])

@@ -132,17 +132,19 @@ def train_stack(setting: Setting, rule: LocalRule, job: Job) -> Stack:
     for step in range(int(steps.max(initial=0))):
         active = int((steps > step).sum())
         at = torch.from_numpy(places[:active, step])
-        mask = (at >= 0).to(job.x.dtype)
+        real = at >= 0
+        mask = real.to(job.x.dtype)
         # A short batch is filled with a sample of its own, which counts for nothing.
-        rows_now = torch.where(at >= 0, at, at[:, :1])
-        shares = mask / mask.sum(dim=1, keepdim=True)
+        rows_now = torch.where(real, at, at[:, :1])
+        weights = mask / mask.sum(dim=1, keepdim=True)
+        if scale is not None:
+            weights = weights * scale[rows_now]
         now = {name: tensor[:active] for name, tensor in params.items()}
         fixed_now = {name: tensor[:active] for name, tensor in fixed.items()} if apart else fixed
         taken = rows_now.flatten()
         batch_x = job.x.index_select(0, taken).reshape(*rows_now.shape, *job.x.shape[1:])
         batch_y = job.y.index_select(0, taken).reshape(rows_now.shape)
-        weights = shares if scale is None else shares * scale[rows_now]
-        batch_x, extra, mix = inputs.of(batch_x, (at >= 0).sum(dim=1).numpy(), step)
+        batch_x, extra, mix = inputs.of(batch_x, real, step)
         targets = [(batch_y, weights)] if mix is None else mix.targets(batch_y, weights)
         if kept is not None:
             extra["kept"] = kept[rows_now]
@@ -151,7 +153,7 @@ def train_stack(setting: Setting, rule: LocalRule, job: Job) -> Stack:
             now, batch_x, extra, targets, weights, fixed_now, columns_now
         )
         if kept is not None and noted is not None:
-            kept[at[at >= 0]] = noted[at >= 0]
+            kept[at[real]] = noted[real]
         totals[:active] += losses.double()
         slopes = correct(slopes, now, fixed_now)
         if options.clip is not None:

@@ -9,10 +9,11 @@ drawn:
     γ_t = γ min(1, t / t_w)                                            t_w = warm_up · rounds
 
 q and q' clamped to at least 1e-6. This follows the authors' published code. There s stands where
-logits do, so the loss of a sample is bounded: that is what bears with wrong labels. (With log s
-instead, a proper cross-entropy of s, FedLSR was no better than FedAvg: digits, 40% wrong labels, lr
-0.1, 0.837 against 0.830, and 0.952 as here. It wants a large learning rate.) JS is a mean over
-classes, H is that of the first view and of a second softmax.
+logits do, which bounds the loss of a sample; JS is a mean over classes; H is that of the first view
+and of a second softmax. The bound matters: on digits with 40% wrong labels (10 clients, 30 rounds
+of 5 epochs, one seed, each at its best of the rates 0.02, 0.1, 0.4) accuracy was 0.952 as here,
+0.878 with log s for s, a proper cross-entropy of s, and 0.907 for FedAvg. It wants a larger
+learning rate than others.
 
 Simplified: for the second view the authors rotate digits and change the colours of photos. Here it
 is one more draw of train.augment, where that is set; else Gaussian noise of sd 0.1 is added, a
