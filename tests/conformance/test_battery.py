@@ -80,6 +80,7 @@ VARIANTS = {
     },
     "gcfl/weighted": {"coreset": {"weighted": True, "score": "distance"}},
     "moon/projection": {"model": {"projection": 5}},
+    "gcfl/mixup": {"train": {"mixup": 0.5}, "coreset": {"weighted": True, "score": "distance"}},
     "scaffold/fixed-steps": {"train": {"steps": 3, "clip": 1.0, "loss": "gce"}},
 }
 IN_TEST += VARIANTS

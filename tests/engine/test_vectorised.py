@@ -17,8 +17,8 @@ from gcfl.base.errors import ConfigError, ModelError, RunError
 from gcfl.engine import ClientSide, InProcess, Vectorised
 from gcfl.engine.prepare import Given
 from gcfl.methods import WORDS, Replies, Stacked, TrainOptions
-from gcfl.methods.batched import schedule
 from gcfl.methods.catalogue import Word
+from gcfl.methods.schedule import schedule
 from gcfl.methods.training import orders
 from helpers import prepared, run, same_bits, tiny
 
@@ -65,7 +65,9 @@ def close(loop, many, tolerance=1e-5):
         assert one.coreset.size == other.coreset.size
 
 
-@pytest.mark.parametrize("local", ["fedavg", "fedprox", "scaffold", "moon", "local-only"])
+@pytest.mark.parametrize(
+    "local", ["fedavg", "fedprox", "scaffold", "moon", "elr", "fedlsr", "local-only"]
+)
 @pytest.mark.parametrize("select", [None, "gcfl", "random"])
 def test_the_same_as_the_loop(local, select):
     method = local if select is None else f"{local}+{select}"
@@ -91,6 +93,12 @@ def test_the_same_as_the_loop(local, select):
             "method": "gcfl",
             "coreset": {"weighted": True, "budget": 0.4},
         },
+        {"train": {"mixup": 0.3, "batch": 8}},
+        {"train": {"mixup": 1.0, "batch": 1000, "loss": "corrected"}},
+        {"method": "moon+gcfl", "train": {"mixup": 2.0}, "coreset": {"weighted": True, "every": 2}},
+        {"method": "elr+gcfl", "coreset": {"weighted": True, "budget": 0.3, "every": 2}},
+        {"method": "fedlsr", "train": {"mixup": 1.0, "loss": "gce", "batch": 1000}},
+        {"model": {"name": "cnn"}, "method": "fedlsr", "train": {"mixup": 1.0}},
         {"model": {"name": "cnn"}},
         {"model": {"name": "logistic"}},
         {"method": "gcfl", "coreset": {"weighted": True, "budget": 0.3, "every": 2}},

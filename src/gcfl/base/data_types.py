@@ -15,7 +15,8 @@ from torch import Tensor
 # Named tensors: a model, a part's state and a message are all this one shape, so one codec serves
 # disk, processes and wire.
 Tree = dict[str, Tensor]
-# Trees by the name of the part that they belong to ("select", "local", "server").
+# Trees by the name of the part that they belong to ("select", "local", "server"); what a local rule
+# keeps of each sample is "kept".
 Groups = dict[str, Tree]
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]

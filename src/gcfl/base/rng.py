@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from gcfl.base.data_types import IntArray
+from gcfl.base.data_types import FloatArray, IntArray
 
 Name = str | int
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -74,6 +74,11 @@ def words_of(bases: list[int], counter: int, length: int) -> npt.NDArray[np.uint
 def order(base: int, counter: int, length: int) -> IntArray:
     """A random permutation of 0 .. length - 1, the same drawn alone or with many others."""
     return np.argsort(words(base, np.array(counter), length), kind="stable").astype(np.int64)
+
+
+def uniform(words: npt.NDArray[np.uint64]) -> FloatArray:
+    """Words as numbers in (0, 1), never an end."""
+    return ((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
 
 
 def orders(bases: list[int], counter: int, lengths: IntArray) -> IntArray:

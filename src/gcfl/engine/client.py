@@ -66,7 +66,8 @@ def answer(
     lr = learning_rate(setting.train, broadcast.round, setting.rounds)
     columns = columns_of(labels, network.device)
     weighted = method.select.weighted
-    trained = train(view, selection.coreset, rule, fixed, weighted, lr, columns)
+    kept = memory.get("kept", {}).get("rows")
+    trained = train(view, selection.coreset, rule, fixed, weighted, lr, columns, kept)
     finished = rule.finish(trained.model, fixed, trained.steps, lr)
     reflected = rule.reflect(replace(view, model=trained.model), remembered)
     sends, after = (
@@ -91,11 +92,10 @@ def answer(
     if not method.select.whole or labels.rate is not None:
         coreset = None if method.select.whole else selection.coreset
         observed = Observed(coreset, selection.fresh, labels.rate)
-    return Reply(
-        Update(delta, payload, trained.examples, metrics),
-        {"select": selection.memory, "local": after, "labels": labels.memory},
-        observed,
-    )
+    remembers = {"select": selection.memory, "local": after, "labels": labels.memory}
+    if trained.kept is not None:
+        remembers["kept"] = {"rows": trained.kept.cpu()}
+    return Reply(Update(delta, payload, trained.examples, metrics), remembers, observed)
 
 
 def judge(

@@ -117,6 +117,11 @@ def prepare(
             "train.augment is for images (n, channels, height, width), not for samples of shape "
             f"{source.x.shape[1:]}"
         )
+    if experiment.train.mixup and method.local.keeps:
+        raise ConfigError(
+            f"train.mixup cannot be had with {method.name}: what the model says of a mixture is of "
+            "no single sample, to be kept"
+        )
     federation, held_out = _hold_out(experiment, federation)
     for part in method.parts.values():
         part.check(federation.validation, federation.classes)

@@ -250,7 +250,8 @@ class Rounds:
         """
         parts = dict(parts)
         for name, part in self.method.client_parts.items() if replies else ():
-            parts[name] = part.merge(parts[name], view, heard if name == "local" else replies)
+            joins = name == "local" and not self.method.local.doubts
+            parts[name] = part.merge(parts[name], view, heard if joins else replies)
         parts["server"], model = self.method.server.merge(parts["server"], view, heard)
         return parts, model
 

@@ -9,66 +9,33 @@ another run. For small models, whose arithmetic costs less than calling for it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
 
-from gcfl.base.data_types import Broadcast, FloatArray, Groups, IntArray, Observed, Tree
+from gcfl.base.data_types import (
+    Broadcast,
+    Coreset,
+    FloatArray,
+    Groups,
+    IntArray,
+    Observed,
+    Tree,
+)
 from gcfl.base.errors import one_line
-from gcfl.coreset import Pool, unweighted
+from gcfl.coreset import unweighted
+from gcfl.engine.choices import Chosen, SharedPass
 from gcfl.engine.client import ClientSide, judge
 from gcfl.engine.measurement import Laps
 from gcfl.engine.transport import ClientMemory
 from gcfl.labels import log_columns
 from gcfl.methods import ClientView, Estimate, Replies, Selection, Stacked
 from gcfl.methods.batched import Job, Stack, check_stackable, train_stack
-from gcfl.methods.training import learning_rate
+from gcfl.methods.training import learning_rate, remembered_rows
 
-_NOTHING: Tree = {}
 _STACK_NUMBERS = 1 << 25  # so many numbers of inputs and weights in one stack, about 128 MB
-
-
-@dataclass(frozen=True)
-class _SharedPass:
-    """One forward pass for all clients that choose now, when the first of them asks."""
-
-    side: ClientSide
-    due: list[int]
-    model: Tree
-
-    @cached_property
-    def _pools(self) -> dict[int, Pool]:
-        data, network = self.side.data, self.side.setting.network
-        rows = torch.from_numpy(np.concatenate([data.partition[client] for client in self.due]))
-        outputs = network.outputs(self.model, data.x.index_select(0, rows))
-        probabilities = torch.softmax(outputs.logits, dim=1)
-        columns = (outputs.features.cpu(), probabilities.cpu(), data.y.index_select(0, rows))
-        sizes = data.partition.sizes[self.due].tolist()
-        parts = zip(*(torch.split(column, sizes) for column in columns), strict=True)
-        pools = (Pool(h, p, y, network.bias) for h, p, y in parts)
-        return dict(zip(self.due, pools, strict=True))
-
-    def pool(self, client: int) -> Pool:
-        return self._pools[client]
-
-
-@dataclass(frozen=True)
-class _Chosen:
-    """One client's selection, how many samples went forward for it, and what it thinks of its
-    labels.
-    """
-
-    selection: Selection
-    forward: int
-    labels: Estimate
-
-    def is_of(self, memory: Groups) -> bool:
-        """Whether the client still remembers just what it chose by."""
-        return memory.get("select") is self.selection.memory and memory.get("labels", _NOTHING) is (
-            self.labels.memory or _NOTHING
-        )
 
 
 class Vectorised(ClientMemory):
@@ -78,7 +45,7 @@ class Vectorised(ClientMemory):
         super().__init__()
         check_stackable(side.setting, side.data.x)
         self._side = side
-        self._steady: dict[int, _Chosen] = {}  # choices that stand until the server asks again
+        self._steady: dict[int, Chosen] = {}  # choices that stand until the server asks again
 
     def exchange(self, broadcasts: Mapping[int, Broadcast]) -> Replies:
         first = next(iter(broadcasts.values()))
@@ -104,7 +71,7 @@ class Vectorised(ClientMemory):
 
     def _select(
         self, clients: list[int], broadcasts: Mapping[int, Broadcast], model: Tree
-    ) -> tuple[dict[int, _Chosen], dict[int, str]]:
+    ) -> tuple[dict[int, Chosen], dict[int, str]]:
         """Every client's choice, and why a client has none."""
         side = self._side
         rule, sizes = side.method.select, side.data.partition.sizes
@@ -112,14 +79,14 @@ class Vectorised(ClientMemory):
         if rule.whole and side.method.labels is None:
             unknown = Estimate(None, {}, {})
             alike = {
-                size: _Chosen(Selection(unweighted(np.arange(size)), {}, {}), 0, unknown)
+                size: Chosen(Selection(unweighted(np.arange(size)), {}, {}), 0, unknown)
                 for size in set(sizes[clients].tolist())
             }
             return {client: alike[int(sizes[client])] for client in clients}, {}
         looks = ("select", "labels")  # what asks for a forward pass
         due = [c for c in clients if any(name in broadcasts[c].payload for name in looks)]
-        asked, shared = set(due), _SharedPass(side, due, model)
-        chosen: dict[int, _Chosen] = {}
+        asked, shared = set(due), SharedPass(side, due, model)
+        chosen: dict[int, Chosen] = {}
         failures: dict[int, str] = {}
         for client in clients:
             memory = self.of(client)
@@ -147,14 +114,14 @@ class Vectorised(ClientMemory):
             except Exception as error:  # a client that fails must not take the round with it
                 failures[client] = one_line(error)
                 continue
-            chosen[client] = _Chosen(selection, view.meter.forward, labels)
+            chosen[client] = Chosen(selection, view.meter.forward, labels)
             if selection.steady:
                 later = replace(labels, right=None, rate=None)
-                self._steady[client] = _Chosen(replace(selection, fresh=False), 0, later)
+                self._steady[client] = Chosen(replace(selection, fresh=False), 0, later)
         return chosen, failures
 
     def _stacks(
-        self, chosen: Mapping[int, _Chosen], broadcasts: Mapping[int, Broadcast]
+        self, chosen: Mapping[int, Chosen], broadcasts: Mapping[int, Broadcast]
     ) -> list[list[int]]:
         """Clients of similar sizes together, apart by whether they remember, or are sent, things
         of the local rule.
@@ -191,7 +158,7 @@ class Vectorised(ClientMemory):
     def _train(
         self,
         stack: list[int],
-        chosen: Mapping[int, _Chosen],
+        chosen: Mapping[int, Chosen],
         broadcasts: Mapping[int, Broadcast],
         model: Tree,
     ) -> Stack:
@@ -216,17 +183,39 @@ class Vectorised(ClientMemory):
             memory=_stacked([self.of(client).get("local", {}) for client in stack]),
             lr=learning_rate(setting.train, round, setting.rounds),
             columns=self._columns([chosen[client].labels for client in stack]),
+            kept=self._kept(stack, coresets),
         )
         return train_stack(setting, method.local, job)
 
-    def _propose(self, stack: Stack, chosen: Mapping[int, _Chosen]) -> None:
-        if not stack.memory and self._side.method.select.whole and not self._side.method.labels:
+    def _rows(self, client: int) -> torch.Tensor:
+        """(n, C) what the local rule kept of each of a client's samples."""
+        known = self.of(client).get("kept", {}).get("rows")
+        size = int(self._side.data.partition.sizes[client])
+        return remembered_rows(known, size, self._side.setting.network.classes)
+
+    def _kept(self, stack: list[int], coresets: list[Coreset]) -> torch.Tensor | None:
+        """The same of the samples that they train on, one client after the other."""
+        if not self._side.method.local.keeps:
+            return None
+        pairs = zip(stack, coresets, strict=True)
+        found = torch.cat([self._rows(client)[coreset.indices] for client, coreset in pairs])
+        return found.to(self._side.setting.network.device)
+
+    def _propose(self, stack: Stack, chosen: Mapping[int, Chosen]) -> None:
+        whole = self._side.method.select.whole and not self._side.method.labels
+        if whole and not stack.memory and stack.kept is None:
             self.propose_nothing(stack.clients.tolist())
             return
+        start = 0
         for place, client in enumerate(stack.clients.tolist()):
             local = {name: tensor[place] for name, tensor in stack.memory.items()}
             one = chosen[client]
             memory = {"select": one.selection.memory, "local": local, "labels": one.labels.memory}
+            if stack.kept is not None:
+                rows, indices = self._rows(client), one.selection.coreset.indices
+                rows[indices] = stack.kept[start : start + len(indices)].cpu()
+                memory["kept"] = {"rows": rows}
+                start += len(indices)
             self.propose(client, memory)
 
     def _columns(self, labels: list[Estimate]) -> torch.Tensor | None:
@@ -240,7 +229,7 @@ class Vectorised(ClientMemory):
 
     def _answer(
         self,
-        chosen: Mapping[int, _Chosen],
+        chosen: Mapping[int, Chosen],
         failures: dict[int, str],
         trained: list[Stack],
         model: Tree,
@@ -269,7 +258,7 @@ class Vectorised(ClientMemory):
         metrics = {
             "loss": numbers([stack.loss for stack in trained]),
             "forward": numbers([stack.forward for stack in trained]) + looked,
-            "backward": numbers([stack.seen for stack in trained]),
+            "backward": numbers([stack.backward for stack in trained]),
             "steps": numbers([stack.steps for stack in trained]),
             **{name: np.full(len(listed), spent) for name, spent in seconds.items()},
         }

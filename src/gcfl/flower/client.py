@@ -91,7 +91,8 @@ def recall(store: Store, accepted: int, data: str = "") -> Groups:
     groups, facts = decode(blob)
     if facts["data"] != data:
         log.warning("this site's data is not what it was: its coreset is forgotten")
-        groups.pop("select", None)
+        for name in ("select", "kept"):  # what is of single samples
+            groups.pop(name, None)
     return groups
 
 

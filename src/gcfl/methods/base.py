@@ -110,6 +110,9 @@ class LocalRule(ClientPart):
     trainer serves all rules, for one client or, under torch.func.vmap, for many at once.
     """
 
+    views: ClassVar[int] = 1  # of each sample in a step, 1 or 2, each with its gradient
+    keeps: ClassVar[bool] = False  # keeps C numbers of each sample, which never leave the client
+    doubts: ClassVar[bool] = False  # for labels in doubt: a server that takes part trains plainly
     stackable: ClassVar[bool] = True  # many clients at once: it neither relabels nor reflects
 
     def candidates(self, state: Tree, view: ServerView) -> Sequence[int] | None:
@@ -143,6 +146,18 @@ class LocalRule(ClientPart):
     def forwards(self, fixed: Tree) -> int:
         """Forward passes per sample and step."""
         return 1
+
+    def note(self, output: Output, kept: Tensor) -> Tensor:
+        """(n, C) what a rule that `keeps` keeps of a batch's samples now, from what it kept of them
+        (at first 0). `loss` finds it in `fixed`, as "kept".
+        """
+        return kept
+
+    def logits(self, output: Output, fixed: Tree) -> Tensor:
+        """(n, C) what the loss of a sample is taken of: the model's. With two `views`, `fixed` has
+        the "second" one's logits too, and a random "share" in (0, 1), drawn for each batch.
+        """
+        return output.logits
 
     def loss(self, network: Network, output: Output, x: Tensor, fixed: Tree) -> Tensor | None:
         """A term (n,) to add to the loss of each sample of a batch; None adds nothing."""

@@ -6,17 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from gcfl.base import rng
 from gcfl.base.data_types import FloatArray, IntArray, Tree
 from gcfl.base.errors import ModelError, one_line
+from gcfl.methods.augmentation import StackInputs
 from gcfl.methods.base import LocalRule
 from gcfl.methods.losses import sample_losses
-from gcfl.methods.options import TrainOptions
-from gcfl.methods.training import SGD, shifted
+from gcfl.methods.schedule import rows_of, schedule
+from gcfl.methods.training import SGD, look
 from gcfl.methods.views import Setting
 
 
@@ -62,7 +62,7 @@ class Job:
 
     x, y: their samples one after the other, sizes (m,) how many each has; weights: of each client's
     samples, where used. received: what the server added, stacked if `apart`, else the same for all;
-    memory: what they remember, stacked, or empty.
+    memory: what they remember, stacked, or empty; kept: what the rule kept of each row of x.
     """
 
     round: int
@@ -77,11 +77,12 @@ class Job:
     memory: Tree
     lr: float
     columns: Tensor | None = None
+    kept: Tensor | None = None
 
 
 @dataclass(frozen=True)
 class Stack:
-    """m clients after training: local models, what they send and remember, and the cost."""
+    """m clients after training: local models, what they send, remember and keep, and the cost."""
 
     clients: IntArray
     local: Tree
@@ -89,16 +90,18 @@ class Stack:
     memory: Tree
     examples: IntArray
     steps: FloatArray
-    seen: FloatArray
     forward: FloatArray
+    backward: FloatArray
     loss: FloatArray
+    kept: Tensor | None = None
 
 
 def train_stack(setting: Setting, rule: LocalRule, job: Job) -> Stack:
     """All clients of a job at once."""
     network, options = setting.network, setting.train
-    rows, counts, scale = _rows(job.sizes, job.weights)
-    table, steps = schedule(setting.seed, job.round, job.clients, counts, options)
+    rows, counts, scale = rows_of(job.sizes, job.weights)
+    draws = rule.views == 2 or bool(options.mixup) or options.augment != "none"
+    table, steps = schedule(setting.seed, job.round, job.clients, counts, options, ordered=draws)
     # Clients that have finished are at the end, and drop out.
     order = np.argsort(-steps, kind="stable")
     # Per client, step and place in the batch: the row of x, or -1.
@@ -118,29 +121,35 @@ def train_stack(setting: Setting, rule: LocalRule, job: Job) -> Stack:
     gradient = _gradient(setting, rule, rest, apart)
     correct = torch.vmap(rule.correct, in_dims=(0, 0, 0 if apart else None))
     columns = None if job.columns is None else job.columns[torch.from_numpy(order)]
-    shifting = job.clients[order].tolist() if options.augment != "none" else []
-    shifts = rng.keys(shifting, setting.seed, "augment", job.round)
+    clients = job.clients[order].tolist()
+    inputs = StackInputs(options, setting.seed, job.round, clients, rule.views)
+    kept = None if job.kept is None else job.kept.clone()
     totals = torch.zeros(len(order), dtype=torch.float64)
     for step in range(int(steps.max(initial=0))):
         active = int((steps > step).sum())
         at = torch.from_numpy(places[:active, step])
-        mask = (at >= 0).to(job.x.dtype)
+        real = at >= 0
+        mask = real.to(job.x.dtype)
         # A short batch is filled with a sample of its own, which counts for nothing.
-        rows_now = torch.where(at >= 0, at, at[:, :1])
-        shares = mask / mask.sum(dim=1, keepdim=True)
+        rows_now = torch.where(real, at, at[:, :1])
+        weights = mask / mask.sum(dim=1, keepdim=True)
         if scale is not None:
-            shares = shares * scale[rows_now]
+            weights = weights * scale[rows_now]
         now = {name: tensor[:active] for name, tensor in params.items()}
         fixed_now = {name: tensor[:active] for name, tensor in fixed.items()} if apart else fixed
         taken = rows_now.flatten()
-        batch_x = job.x.index_select(0, taken)
-        if shifts:
-            words = rng.words_of(shifts[:active], step, 2 * at.shape[1]).reshape(-1, 2)
-            batch_x = shifted(batch_x, words, options.augment == "flip+crop")
-        batch_x = batch_x.reshape(*rows_now.shape, *job.x.shape[1:])
+        batch_x = job.x.index_select(0, taken).reshape(*rows_now.shape, *job.x.shape[1:])
         batch_y = job.y.index_select(0, taken).reshape(rows_now.shape)
+        batch_x, extra, mix = inputs.of(batch_x, real, step)
+        targets = [(batch_y, weights)] if mix is None else mix.targets(batch_y, weights)
+        if kept is not None:
+            extra["kept"] = kept[rows_now]
         columns_now = None if columns is None else columns[:active]
-        slopes, losses = gradient(now, batch_x, batch_y, shares, fixed_now, columns_now)
+        slopes, losses, noted = gradient(
+            now, batch_x, extra, targets, weights, fixed_now, columns_now
+        )
+        if kept is not None and noted is not None:
+            kept[at[real]] = noted[real]
         totals[:active] += losses.double()
         slopes = correct(slopes, now, fixed_now)
         if options.clip is not None:
@@ -162,9 +171,10 @@ def train_stack(setting: Setting, rule: LocalRule, job: Job) -> Stack:
         memory={name: tensor.clone() for name, tensor in _ordered(remembers, back).items()},
         examples=counts,
         steps=made,
-        seen=seen,
         forward=seen * rule.forwards(fixed),
+        backward=seen * rule.views,
         loss=totals[torch.from_numpy(back)].numpy() / np.maximum(made, 1),
+        kept=kept,
     )
 
 
@@ -187,58 +197,6 @@ def _finish(
     return sends, memory
 
 
-def schedule(
-    seed: int, round: int, clients: IntArray, sizes: IntArray, options: TrainOptions
-) -> tuple[npt.NDArray[np.int64], IntArray]:
-    """(m, S, batch) which of its samples each client takes in each step, -1 where a batch is short;
-    (m,) how many steps.
-
-    The same orders as `training.orders` gives, in one draw per pass for all clients.
-    """
-    batch = min(options.batch, int(sizes.max()))
-    per_pass = -(-sizes // options.batch)
-    passes = np.array([options.passes(batches) for batches in per_pass.tolist()])
-    steps = np.full(len(sizes), options.steps) if options.steps else passes * per_pass
-    table = np.full((len(sizes), int(steps.max()), batch), -1, dtype=np.int64)
-    # Where every batch is a client's whole set, its order matters only to draws for each place.
-    if int(per_pass.max()) == 1 and options.augment == "none":
-        table[:] = np.where(np.arange(batch) < sizes[:, None], np.arange(batch), -1)[:, None]
-        table[np.arange(table.shape[1]) >= steps[:, None]] = -1
-        return table, steps
-    bases = rng.keys(clients.tolist(), seed, "order", round)
-    for number in range(int((-(-steps // per_pass)).max())):
-        orders = rng.orders(bases, number, sizes)
-        for place in range(int(per_pass.max())):
-            step = number * per_pass + place
-            now = np.flatnonzero((place < per_pass) & (step < steps))
-            part = orders[now, place * options.batch : place * options.batch + batch]
-            table[now, step[now], : part.shape[1]] = np.where(part < sizes[now, None], part, -1)
-    return table, steps
-
-
-def _rows(
-    sizes: IntArray, weights: list[FloatArray] | None
-) -> tuple[IntArray, IntArray, Tensor | None]:
-    """(m, longest) the rows of x that each client's samples are, (m,) how many count, and every
-    row's weight where used.
-
-    Weights are scaled to mean 1 per client, and samples of weight 0 do not count.
-    """
-    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-    if weights is None:
-        return starts[:, None] + np.arange(int(sizes.max())), sizes, None
-    kept, scale = [], []
-    for own in weights:
-        positive = np.flatnonzero(own > 0)
-        kept.append(positive if len(positive) else np.arange(len(own)))
-        scale.append(own / own[positive].mean() if len(positive) else np.ones(len(own)))
-    counts = np.array([len(own) for own in kept])
-    rows = np.zeros((len(kept), int(counts.max())), dtype=np.int64)
-    for place, counted in enumerate(kept):
-        rows[place, : len(counted)] = starts[place] + counted
-    return rows, counts, torch.from_numpy(np.concatenate(scale)).float()
-
-
 def _begin(
     rule: LocalRule, model: Tree, received: Tree, received_apart: bool, memory: Tree
 ) -> tuple[Tree, bool]:
@@ -257,32 +215,41 @@ def _spread(tensor: Tensor, like: Tensor, clients: int) -> Tensor:
 
 def _gradient(
     setting: Setting, rule: LocalRule, rest: Tree, apart: bool
-) -> Callable[..., tuple[Tree, Tensor]]:
-    """(params, x, y, shares, fixed), all stacked, to (gradients, losses without the rule's term).
+) -> Callable[..., tuple[Tree, Tensor, Tensor | None]]:
+    """(params, x, extra, targets, weights, fixed), all stacked, to (gradients, losses without the
+    rule's term, what the rule noted). targets: labels and by how much each counts.
 
-    Only the network and the rule's term run under vmap. A client's loss depends on its own
-    parameters alone, so the gradient of the sum of all losses is every client's gradient.
+    Only the network and the rule run under vmap. A client's loss depends on its own parameters
+    alone, so the gradient of the sum of all losses is every client's gradient.
     """
     network, options = setting.network, setting.train
 
-    def forward(params: Tree, x: Tensor, fixed: Tree) -> tuple[Tensor, ...]:
-        output = network({**params, **rest}, x, training=True)
-        term = rule.loss(network, output, x, fixed)
-        return (output.logits,) if term is None else (output.logits, term)
+    def forward(params: Tree, x: Tensor, extra: Tree, fixed: Tree) -> Tree:
+        return look(rule, network, {**params, **rest}, x, extra, fixed)
 
-    together = torch.vmap(forward, in_dims=(0, 0, 0 if apart else None))
+    together = torch.vmap(forward, in_dims=(0, 0, 0, 0 if apart else None))
 
     def gradient(
-        params: Tree, x: Tensor, y: Tensor, shares: Tensor, fixed: Tree, columns: Tensor | None
-    ) -> tuple[Tree, Tensor]:
+        params: Tree,
+        x: Tensor,
+        extra: Tree,
+        targets: list[tuple[Tensor, Tensor]],
+        weights: Tensor,
+        fixed: Tree,
+        columns: Tensor | None,
+    ) -> tuple[Tree, Tensor, Tensor | None]:
         params = {name: tensor.detach().requires_grad_() for name, tensor in params.items()}
-        logits, *terms = together(params, x, fixed)
-        losses = sample_losses(logits, y, options, columns) * shares
+        found = together(params, x, extra, fixed)
+        first, *others = (
+            sample_losses(found["logits"], y, options, columns) * counts for y, counts in targets
+        )
+        losses = sum(others, first)
         total = losses.sum()
-        for term in terms:
-            total = total + (term * shares).sum()
+        if "term" in found:
+            total = total + (found["term"] * weights).sum()
         slopes = torch.autograd.grad(total, list(params.values()), materialize_grads=True)
-        return dict(zip(params, slopes, strict=True)), losses.detach().sum(dim=1)
+        noted = found.get("noted")
+        return dict(zip(params, slopes, strict=True)), losses.detach().sum(dim=1), noted
 
     return gradient
 

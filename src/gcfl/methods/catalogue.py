@@ -30,10 +30,12 @@ from gcfl.methods.base import (
 )
 from gcfl.methods.contrastive import Contrastive
 from gcfl.methods.control_variates import ControlVariates
+from gcfl.methods.early_learning import EarlyLearning
 from gcfl.methods.local_only import Alone, Separate
 from gcfl.methods.mending import Mending
 from gcfl.methods.proximal import Proximal
 from gcfl.methods.selection import periodic
+from gcfl.methods.self_regularisation import SelfRegularisation
 from gcfl.methods.server_training import ServerOnly
 
 log = logging.getLogger("gcfl")
@@ -84,6 +86,8 @@ WORDS: dict[str, Word] = {
     "fedprox": _word("local", Proximal),
     "scaffold": _word("local", ControlVariates),
     "moon": _word("local", Contrastive),
+    "elr": _word("local", EarlyLearning),
+    "fedlsr": _word("local", SelfRegularisation),
     "fedcorr": _word("local", Mending),
     "fedavgm": _word("server", ServerMomentum),
     "fedadam": _word("server", ServerAdam),

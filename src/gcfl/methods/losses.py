@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from gcfl.labels import losses_from_columns
+from gcfl.methods.augmentation import Mix
 from gcfl.methods.options import TrainOptions
 
 _LOG_OF_ZERO = 4.0
@@ -45,8 +46,14 @@ def mean_loss(
     options: TrainOptions,
     weights: Tensor | None,
     columns: Tensor | None = None,
+    mix: Mix | None = None,
 ) -> Tensor:
-    """The mean over a batch, each sample times its weight."""
+    """The mean over a batch, each sample times its weight; with mixup, that of both labels."""
+    if mix is not None:
+        others = None if weights is None else weights[mix.partners]
+        own = mean_loss(logits, labels, options, weights, columns)
+        other = mean_loss(logits, labels[mix.partners], options, others, columns)
+        return mix.share * own + (1 - mix.share) * other
     if weights is None and options.loss == "cross-entropy":
         return cross_entropy(logits, labels, label_smoothing=options.smoothing)
     losses = sample_losses(logits, labels, options, columns)

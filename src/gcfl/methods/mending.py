@@ -53,6 +53,7 @@ class Mending(LocalRule):
     name: ClassVar[str] = "mending"
     summary: ClassVar[str] = "FedCorr: noisy clients are found, rest for a while, mend their labels"
     stackable: ClassVar[bool] = False
+    doubts: ClassVar[bool] = True
 
     preparing: Size = 0.1
     """stage 1, where clients are told apart: a share of the rounds, or a count"""

@@ -62,6 +62,9 @@ class TrainOptions(Options):
     """images: each shifted by up to an eighth of its side, at most 4 pixels, and mirrored at
     random; auto: crop, with flips for sets that are known to bear them, and none for tables
     """
+    mixup: NonNegative = 0.0
+    """α: each batch is mixed with itself in another order, by a share drawn from Beta(α, α); 0: off
+    """
 
     def passes(self, batches: int) -> int:
         """Over a client's samples in one round, that are so many batches."""

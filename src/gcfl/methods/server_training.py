@@ -95,6 +95,7 @@ def joined(
     view: ServerView, rule: LocalRule, replies: Replies, state: Groups, clean: CleanOptions
 ) -> tuple[Replies, Groups]:
     """The answers with the server's own, and its state with what it now remembers as a client."""
+    rule = Plain() if rule.doubts else rule
     update, memory = server_update(view, rule, state["local"], state.get(MINE, {}), clean)
     return replies.plus(SERVER, update), {**state, MINE: memory} if memory else state
 

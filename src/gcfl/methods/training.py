@@ -6,33 +6,30 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from gcfl.base import rng
 from gcfl.base.data_types import Coreset, IntArray, Tree
+from gcfl.methods.augmentation import Inputs
 from gcfl.methods.base import LocalRule
 from gcfl.methods.losses import mean_loss
 from gcfl.methods.options import TrainOptions
 from gcfl.methods.views import ClientView
-
-
-def _margin(side: int) -> int:
-    """Pixels that augmentation may shift an image of this side."""
-    return min(4, max(1, round(side / 8)))
+from gcfl.models.network import Network
 
 
 @dataclass(frozen=True)
 class Trained:
-    """The local model, how many samples and steps led to it, and the steps' mean loss."""
+    """The local model, how many samples and steps led to it, the steps' mean loss, and (n, C) what
+    the rule keeps of each of the client's samples, if it does.
+    """
 
     model: Tree
     examples: int
     steps: int
     loss: float
+    kept: Tensor | None = None
 
 
 def learning_rate(options: TrainOptions, round: int, rounds: int) -> float:
@@ -108,44 +105,40 @@ class SGD:
         torch._foreach_add_(params, buffers or gradients, alpha=-self._lr)
 
 
-def augmented(x: Tensor, base: int, step: int, mirror: bool) -> Tensor:
-    """Images x (n, C, H, W), each shifted by an eighth of its side at most, and mirrored at random.
-
-    The draws follow from (base, step) alone.
-    """
-    return shifted(x, rng.words(base, np.array(step), 2 * len(x)).reshape(-1, 2), mirror)
-
-
-def shifted(x: Tensor, words: npt.NDArray[np.uint64], mirror: bool) -> Tensor:
-    """`augmented` by words (n, 2): each image's shift, and whether to mirror it.
-
-    What comes in from outside is 0: the mean of the server's set where inputs are normalised.
-    """
-    n, _, height, width = x.shape
-    margin = _margin(min(height, width))
-    span = np.uint64(2 * margin + 1)
-    down, across = (
-        (words[:, 0] % span).astype(np.int64),
-        (words[:, 0] // span % span).astype(np.int64),
-    )
-    columns = np.broadcast_to(np.arange(width), (n, width))
-    if mirror:
-        columns = np.where(
-            (words[:, 1] & np.uint64(1)).astype(bool)[:, None], columns[:, ::-1], columns
-        )
-    rows = torch.from_numpy(down[:, None] + np.arange(height)).to(x.device)
-    places = torch.from_numpy(across[:, None] + columns).to(x.device)
-    # Channels last: one gather then moves whole pixels.
-    padded = pad(x, (margin,) * 4).permute(0, 2, 3, 1)
-    samples = torch.arange(n, device=x.device)[:, None, None]
-    return padded[samples, rows[:, :, None], places[:, None, :]].permute(0, 3, 1, 2)
-
-
 def clipped(gradients: list[Tensor], longest: float) -> list[Tensor]:
     """The same direction, no longer than `longest` in all."""
     norm = torch.stack([gradient.norm() for gradient in gradients]).norm()
     scale = (longest / norm.clamp(min=1e-12)).clamp(max=1.0)
     return [gradient * scale for gradient in gradients]
+
+
+def look(
+    rule: LocalRule, network: Network, model: Tree, x: Tensor, extra: Tree, fixed: Tree
+) -> Tree:
+    """A step's samples through the model: the "logits" to take the loss of, the rule's "term" if it
+    has one, and what it has "noted" of each sample if it keeps that.
+
+    extra: the "second" view and its "share", and what was "kept", where the rule wants them.
+    """
+    output = network(model, x, training=True)
+    found: Tree = {}
+    if rule.views == 2:
+        second = network(model, extra["second"], training=True).logits
+        fixed = {**fixed, "second": second, "share": extra["share"]}
+    if rule.keeps:
+        with torch.no_grad():
+            found["noted"] = rule.note(output, extra["kept"])
+        fixed = {**fixed, "kept": found["noted"]}
+    found["logits"] = rule.logits(output, fixed)
+    term = rule.loss(network, output, x, fixed)
+    return found if term is None else {**found, "term": term}
+
+
+def remembered_rows(kept: Tensor | None, n: int, classes: int) -> Tensor:
+    """(n, C) a copy of what a rule kept of each sample; 0 where that was lost, or was of others."""
+    if kept is None or kept.shape != (n, classes):
+        return torch.zeros(n, classes)
+    return kept.clone()
 
 
 def train(
@@ -156,8 +149,10 @@ def train(
     weighted: bool,
     lr: float,
     columns: Tensor | None = None,
+    kept: Tensor | None = None,
 ) -> Trained:
-    """Local training from the view's model. columns: of T, for the corrected loss.
+    """Local training from the view's model. columns: of T, for the corrected loss. kept: what the
+    rule kept of each of the client's samples.
 
     Per step: loss = mean of w_j (l_j + rule.loss_j) over the batch -> gradient -> rule.correct ->
     clipping -> SGD.
@@ -171,46 +166,48 @@ def train(
     indices, weights = coreset.indices, None
     if weighted and (coreset.weights > 0).any():
         indices = coreset.indices[coreset.weights > 0]
-        kept = coreset.weights[coreset.weights > 0]
-        weights = torch.from_numpy(kept / kept.mean()).to(network.device, torch.float32)
+        positive = coreset.weights[coreset.weights > 0]
+        weights = torch.from_numpy(positive / positive.mean()).to(network.device, torch.float32)
     rows = torch.from_numpy(indices)
     x, y = network.prepare(view.shard.x[rows]), view.shard.y[rows].to(network.device)
+    rows = rows.to(network.device)
+    table = remembered_rows(kept, view.size, network.classes).to(x) if rule.keeps else None
 
     local = {name: tensor.to(network.device, copy=True) for name, tensor in view.model.items()}
     params = {name: local[name].requires_grad_() for name in network.trained}
     tensors = list(params.values())
     optimiser = SGD(tensors, lr, options.momentum, options.weight_decay)
-    shifts = rng.key(setting.seed, "augment", view.round, view.client)
+    inputs = Inputs(options, setting.seed, view.round, view.client, rule.views)
     losses: list[Tensor] = []
     seen = 0
     with network.attached(local), rng.isolated(setting.seed, "train", view.round, view.client):
         for order in orders(setting.seed, view.round, view.client, len(indices), options):
             shuffled = torch.from_numpy(order).to(network.device)
-            pass_x, pass_y = x[shuffled], y[shuffled]
+            pass_x, pass_y, pass_rows = x[shuffled], y[shuffled], rows[shuffled]
             pass_weights = None if weights is None else weights[shuffled]
             for place in range(0, len(order), options.batch):
                 batch = slice(place, place + options.batch)
-                batch_x, batch_weights = (
-                    pass_x[batch],
-                    None if pass_weights is None else pass_weights[batch],
+                batch_weights = None if pass_weights is None else pass_weights[batch]
+                batch_x, extra, mix = inputs.of(pass_x[batch], len(losses))
+                if table is not None:
+                    extra["kept"] = table[pass_rows[batch]]
+                found = look(rule, network, local, batch_x, extra, fixed)
+                loss = mean_loss(
+                    found["logits"], pass_y[batch], options, batch_weights, columns, mix
                 )
-                if options.augment != "none":
-                    batch_x = augmented(
-                        batch_x, shifts, len(losses), options.augment == "flip+crop"
-                    )
-                output = network(local, batch_x, training=True)
-                loss = mean_loss(output.logits, pass_y[batch], options, batch_weights, columns)
                 losses.append(loss.detach())
-                term = rule.loss(network, output, batch_x, fixed)
-                if term is not None:
+                if "term" in found:
+                    term = found["term"]
                     loss = loss + (term if batch_weights is None else term * batch_weights).mean()
+                if table is not None:
+                    table[pass_rows[batch]] = found["noted"]
                 gradients = torch.autograd.grad(loss, tensors, materialize_grads=True)
                 corrected = rule.correct(dict(zip(params, gradients, strict=True)), params, fixed)
                 steps = [corrected[name] for name in params]
                 optimiser.step(steps if options.clip is None else clipped(steps, options.clip))
             seen += len(order)
     view.meter.forward += seen * rule.forwards(fixed)
-    view.meter.backward += seen
+    view.meter.backward += seen * rule.views
     view.meter.steps += len(losses)
     # What an update does not carry (statistics that are kept as they were) does not change at the
     # client either.
@@ -218,4 +215,4 @@ def train(
         name: tensor.detach() if name in network.sent else view.model[name]
         for name, tensor in local.items()
     }
-    return Trained(trained, len(indices), len(losses), float(torch.stack(losses).mean()))
+    return Trained(trained, len(indices), len(losses), float(torch.stack(losses).mean()), table)
