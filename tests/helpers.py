@@ -18,6 +18,7 @@ from gcfl.engine.prepare import Given, Prepared, prepare
 
 ROOT = Path(__file__).parent.parent
 TINY: dict[str, Any] = {
+    "method": "gcfl",
     "data": {
         "source": "digits",
         "samples": 300,

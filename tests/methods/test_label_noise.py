@@ -8,12 +8,18 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from gcfl.engine import ClientSide, InProcess, Vectorised
-from gcfl.labels import label_posterior, log_columns, symmetric_transition
+from gcfl.labels import label_posterior, log_columns, pool_rates, symmetric_transition
 from gcfl.methods import ClientView, TrainOptions, parse
 from gcfl.methods.losses import mean_loss, sample_losses
 from helpers import prepared, run
 
-ROBUST = {"method": "robust", "coreset": {"every": 2, "budget": 0.2}}
+ROBUST = {
+    "method": "robust",
+    "coreset": {"every": 2, "budget": 0.2},
+    "train": {"min_steps": 1},
+    "labels": {"average": 0.0},
+    "clean": {"warm_start": 2, "lr": None},
+}
 
 
 def played(ready, rounds, kind=InProcess):
@@ -58,9 +64,11 @@ def test_the_estimate_comes_from_the_selections_own_pass_and_is_remembered():
     assert [step.observed[0].rate is not None for step in steps] == [True, False, True]
     remembered = transport.of(0)["labels"]
     assert set(remembered) == {"transition", "round", "rate"}
-    assert torch.allclose(
-        remembered["transition"], symmetric_transition(steps[2].observed[0].rate, 10).float()
-    )
+    # Towards the others' rates, as they told them in round 0.
+    first = np.array([steps[0].observed[client].rate for client in range(5)])
+    common, weight = pool_rates(first, sizes.tolist())
+    rate = (sizes[0] * steps[2].observed[0].rate + weight * common) / (sizes[0] + weight)
+    assert torch.allclose(remembered["transition"], symmetric_transition(rate, 10).float())
 
 
 def test_without_a_selection_a_pass_of_its_own_is_made_and_counted():
@@ -85,7 +93,7 @@ def test_the_rate_is_that_of_the_posterior():
 
 @pytest.mark.parametrize("pooling", [True, False])
 def test_a_client_tells_its_rate_and_size_and_only_where_rates_are_pooled(pooling):
-    ready = prepared(**ROBUST, labels={"pooling": pooling}, clean={"hold_out": 0.3})
+    ready = prepared(**{**ROBUST, "labels": {"pooling": pooling}, "clean": {"hold_out": 0.3}})
     transport = InProcess(ClientSide(ready.setting, ready.method, ready.federation.clients))
     seen = []
     exchange = transport.exchange
@@ -115,7 +123,8 @@ def test_a_client_tells_its_rate_and_size_and_only_where_rates_are_pooled(poolin
             shapes = {name: tuple(one.shape) for name, one in message.items()}
             calibration = {"temperature": (), "bias": (10,), "prior": (10,)}
             pooled = {"pooled": (2,)} if pooling and round else {}
-            assert shapes == {**calibration, **pooled}
+            averaged = {f"model.{k}": tuple(v.shape) for k, v in state.model.items() if round}
+            assert shapes == {**calibration, **pooled, **averaged}
     state = state.parts["labels"]
     assert state["sizes"].tolist() == (
         ready.federation.clients.partition.sizes.tolist() if pooling else [0] * 5
@@ -169,3 +178,34 @@ def test_the_record_says_what_was_estimated_and_how_far_off_it_is(tmp_path):
     rates = [steps[0].observed[client].rate for client in range(5)]
     assert first.noise_rate == pytest.approx(np.mean(rates))
     assert first.noise_rate_error == pytest.approx(np.abs(np.array(rates) - shares).mean())
+
+
+def test_labels_are_judged_by_the_average_of_the_models_so_far():
+    """Against the average written out: Σ_k d^k θ_{t-k} / Σ_k d^k of the broadcast models."""
+    decay = 0.7
+    ready = prepared(method="sift", labels={"average": decay}, coreset={"every": 2})
+    transport = InProcess(ClientSide(ready.setting, ready.method, ready.federation.clients))
+    loop, sent = ready.rounds(transport), []
+    exchange = transport.exchange
+
+    def spy(broadcasts):
+        sent.append(broadcasts[0])
+        return exchange(broadcasts)
+
+    transport.exchange = spy
+    state = loop.begin()
+    for _ in range(5):
+        step = loop.play(state)
+        transport.commit(step.accepted)
+        state = step.state
+    assert not any(name.startswith("model.") for name in sent[0].payload["labels"])
+    for now in (2, 4):
+        weights = [decay ** (now - past) for past in range(now + 1)]
+        for name in state.model:
+            models = [one.model[name].double() for one in sent[: now + 1]]
+            expected = sum(w * m for w, m in zip(weights, models, strict=True)) / sum(weights)
+            found = sent[now].payload["labels"][f"model.{name}"]
+            assert torch.allclose(found.double(), expected, atol=1e-6)
+    # One pass by that model, and none besides: sifting needs no other.
+    sizes = ready.federation.clients.partition.sizes.sum()
+    assert step.samples.forward - step.samples.backward == sizes

@@ -19,7 +19,7 @@ from gcfl.base.data_types import Broadcast, Coreset
 from gcfl.base.errors import ConfigError
 from gcfl.engine import ClientSide, InProcess, Vectorised
 from gcfl.labels import log_columns
-from gcfl.methods import ClientView, TrainOptions
+from gcfl.methods import CleanOptions, ClientView, Replies, ServerView, TrainOptions
 from gcfl.methods.augmentation import (
     JITTER,
     Inputs,
@@ -32,9 +32,10 @@ from gcfl.methods.augmentation import (
 from gcfl.methods.base import Plain
 from gcfl.methods.early_learning import EarlyLearning
 from gcfl.methods.self_regularisation import SelfRegularisation
+from gcfl.methods.server_training import SERVER, joined
 from gcfl.methods.training import train
 from gcfl.models.network import Output
-from helpers import prepared, run
+from helpers import equal_trees, prepared, run
 
 SMALL = {"batch": 8, "epochs": 2, "lr": 0.1, "schedule": "constant"}
 
@@ -278,9 +279,21 @@ def test_elr_without_strength_is_fedavg_bit_for_bit(tmp_path):
 def test_what_elr_cannot_have(tmp_path):
     with pytest.raises(ConfigError, match=r"train\.mixup cannot be had with gcfl\+elr"):
         run(tmp_path, method="elr+gcfl", train={"mixup": 1.0})
-    with pytest.raises(ConfigError, match=r"clean\.takes_part cannot be had with elr"):
-        run(tmp_path, method="elr", clean={"takes_part": True})
-    assert run(tmp_path, method="elr+robust").settings["clean.takes_part"] is False
+
+
+@pytest.mark.parametrize("method", ["elr", "fedlsr", "fedcorr"])
+def test_a_server_that_takes_part_trains_plainly(method):
+    """Its labels are in no doubt: its update is that of FedAvg's server."""
+    updates = []
+    for name in ("fedavg", method):
+        ready = prepared(method=name, clean={"takes_part": True})
+        loop = ready.rounds(ready.transport())
+        state = loop.begin()
+        view = ServerView(ready.setting, 0, state.model, ready.federation.validation, (0,))
+        heard, _ = joined(view, ready.method.local, Replies({}), state.parts, CleanOptions())
+        updates.append(heard[SERVER].delta)
+        loop.play(state)  # and the round goes through
+    equal_trees(*updates)
 
 
 # ---- FedLSR

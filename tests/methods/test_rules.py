@@ -19,7 +19,7 @@ from gcfl.base.errors import ConfigError
 from gcfl.engine import InProcess
 from gcfl.engine.client import ClientSide, answer
 from gcfl.engine.prepare import Given
-from gcfl.methods import ClientView, Replies, ServerView, TrainOptions
+from gcfl.methods import CleanOptions, ClientView, Replies, ServerView, TrainOptions
 from gcfl.methods.augmentation import augmented, margin
 from gcfl.methods.averaging import ServerAdam, ServerMomentum
 from gcfl.methods.contrastive import Contrastive, contrast
@@ -379,7 +379,7 @@ def test_the_server_as_one_more_client():
     loop = ready.rounds(transport)
     answers = transport.exchange({client: broadcast(states[0]) for client in range(5)})
     view = ServerView(ready.setting, 0, states[0].model, ready.federation.validation, (0, 1))
-    own, memory = server_update(view, ready.method.local, {}, {})
+    own, memory = server_update(view, ready.method.local, {}, {}, CleanOptions())
     assert not memory
     assert own.examples == len(ready.federation.validation)
     for name in ready.setting.network.trained:
@@ -410,7 +410,9 @@ def test_the_server_is_a_client_like_any_other(method):
         expected = answer(ready.setting, ready.method, SERVER, validation, message, memory)
         view = ServerView(ready.setting, before.round, before.model, validation, (0, 3))
         rule = ready.method.local
-        own, remembered = server_update(view, rule, before.parts["local"], memory["local"])
+        own, remembered = server_update(
+            view, rule, before.parts["local"], memory["local"], CleanOptions()
+        )
         assert equal_trees(own.delta, expected.update.delta)
         assert own.payload.keys() == expected.update.payload.keys()
         for part, tree in own.payload.items():

@@ -3,7 +3,7 @@ that set alone.
 
 A candidate trains on two thirds of D_S and is judged on the rest, three times. What counts is the
 cross-entropy after the best temperature: a model that is too sure is no worse for it, since labels
-are judged at a temperature of their own. The rate is chosen first, at a length of about 640 steps;
+are judged at a temperature of their own. The rate is chosen first, at a length of about 400 steps;
 then the length, doubled or halved for as long as that helps.
 """
 
@@ -24,8 +24,8 @@ from gcfl.methods.views import ServerView
 
 FOLDS = 3
 _FEWEST = 12  # clean samples, below which nothing can be told
-_STEPS = 640
-_LONGEST, _SHORTEST, _DOUBLINGS = 100, 5, 2
+_STEPS = 400
+_LONGEST, _SHORTEST, _DOUBLINGS = 100, 5, 1
 _RATES = (1.0, 1 / 3)  # of train.lr
 
 
