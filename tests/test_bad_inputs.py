@@ -78,12 +78,12 @@ COMMANDS = [
         "server-only trains without clients, so gcfl has no effect",
     ),
     (
-        ["run", "--coreset.variant", "whole", "--data.validation", "1"],
+        ["run", "--method", "gcfl", "--coreset.variant", "whole", "--data.validation", "1"],
         "a single sample, which its gradient would reveal",
     ),
     (["run", "short.toml"], "unknown setting (noise in short.toml); did you mean data.noise?"),
     (
-        ["run", "--coreset.score", "best"],
+        ["run", "--method", "gcfl", "--coreset.score", "best"],
         "score must be 'correlation', 'cosine', 'distance' or 'nearest', got 'best'",
     ),
     (["run", "--data.alpha", "0"], "alpha must be in (0, 1000000], got 0"),
@@ -93,7 +93,7 @@ COMMANDS = [
         "validation must be a share in (0, 1] or a whole count of at least 1, got 1.5",
     ),
     (["run", "--data.samples", "5000"], "digits has only 1797 samples"),
-    (["run", "--data.validation", "12"], "a single sample of class"),
+    (["run", "--method", "gcfl", "--data.validation", "12"], "a single sample of class"),
     (["run", "--cohort", "11"], "cohort is 11, but there are only 10 clients"),
     (["run", "--model.hidden", "[]"], "hidden must be a list of at least one positive width"),
     (["run", "--method", "skyline", "--noise", "0.99"], "no clean sample left"),
@@ -406,6 +406,10 @@ def test_out_is_a_file(tmp_path, capsys):
 def test_a_model_that_diverges_says_so(tmp_path, capsys):
     arguments = ["run", "--rounds", "30", "--train.lr", "1e30", "--out", str(tmp_path), "--quiet"]
     assert cli.main(arguments) == 2
+    said = capsys.readouterr().err
+    assert "round 0: the model has NaN or infinite values" in said
+    assert "lower train.lr" in said
+    assert cli.main([*arguments, "--method", "gcfl"]) == 2
     assert (
         "no client gave a valid update (client 0: the update has NaN or infinite values"
         in capsys.readouterr().err

@@ -40,10 +40,10 @@ def test_own_data(tmp_path, monkeypatch, capsys):
     assert all(
         name in page for name in ("Photos with 40% wrong labels", "fedavg", "random", "gcfl")
     )
-    assert table.startswith("patients.csv-mlp-gcfl")
+    assert table.startswith("patients.csv-mlp-robust")
     assert table.endswith("12 clients")
     assert float(table.split()[1].rstrip(",")) > 0.8
-    assert photos.startswith("photos-cnn-gcfl")
+    assert photos.startswith("photos-cnn-robust")
     assert float(photos.split()[1].rstrip(",")) > 0.5
     assert {file.name for file in (tmp_path / "data-look").iterdir()} == {
         "clients.png",

@@ -99,7 +99,7 @@ def test_quiet_prints_the_result_only(tmp_path, capsys):
         == 0
     )
     captured = capsys.readouterr()
-    assert captured.out.startswith("gcfl: accuracy")
+    assert captured.out.startswith("robust: accuracy")
     assert captured.err == ""
 
 

@@ -57,8 +57,8 @@ def test_own_files_in_one_command(tmp_path, home, monkeypatch):
     )
     assert cli.main(["run", "--data", "patients.csv", "--model", "logistic", *common]) == 0
     names = sorted(path.name for path in (tmp_path / "runs").iterdir())
-    assert names[0].startswith("patients.csv-logistic-gcfl-seed0-")
-    assert names[1].startswith("photos-cnn-gcfl-seed0-")
+    assert names[0].startswith("patients.csv-logistic-robust-seed0-")
+    assert names[1].startswith("photos-cnn-robust-seed0-")
     result = gcfl.load(tmp_path / "runs" / names[0])
     assert [client["name"] for client in result.clients] == ["0", "1", "2"]
     assert sum(client["samples"] for client in result.clients) == 80 - 20 - 12

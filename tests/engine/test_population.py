@@ -23,6 +23,7 @@ def test_a_hundred_thousand_clients(tmp_path, monkeypatch):
         data=(x, y),
         validation=clean,
         test=clean,
+        method="gcfl",
         model="logistic",
         clients=clients,
         cohort=cohort,

@@ -89,7 +89,7 @@ def _demo(options: argparse.Namespace, _: list[str]) -> None:
     study = grouped(outcomes)
     write_summary(plan, outcomes, study, options.out)
     console = Console(highlight=False)
-    console = console if console.is_terminal else Console(highlight=False, width=120)
+    console = console if console.is_terminal else Console(highlight=False, width=136)
     for scene, groups in study.scenes.items():
         title = f"{scene}: {plan.title}"
         print_table(replace(study, columns=["label"], groups=groups), title, console)
@@ -98,12 +98,9 @@ def _demo(options: argparse.Namespace, _: list[str]) -> None:
     _complain(outcomes)
     print(f"\nfigure: {draw(plan, study, options.out / 'demo.png')}")
     gcfl = "gcfl" if shutil.which("gcfl") else sys.argv[0]  # the command may not be on the path
-    example = next(group for group in study.groups if group.line == "GCFL (distance)")
+    example = next(group for group in study.groups if group.line == "robust")
     print(f"one of the runs:    {gcfl} show {example.runs[0].folder}")
-    print(
-        f"on your own terms:  {gcfl} run --method gcfl --data digits --noise 0.3 --lr 0.05 "
-        "--epochs 10 --coreset.score distance"
-    )
+    print(f"on your own terms:  {gcfl} run --data digits --noise 0.3 --rounds 50")
     print("on your own data:   see 'Your own data and model' in the README")
 
 

@@ -150,6 +150,8 @@ class Rounds:
         with watch.of("train"):
             clean, note = settled(view, self.clean, state.parts.get(CLEAN, {}))
             view = replace(view, clients=cohort, model=warm_started(view, clean))
+            if view.model is not state.model:
+                self._check(view, view.model)
         with watch.of("select"):
             announced: dict[str, Mapping[int, Tree]] = {}
             for name, part in method.parts.items():

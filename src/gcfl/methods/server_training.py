@@ -22,6 +22,8 @@ from gcfl.methods.views import ClientView, ServerView
 SERVER, WARM, TUNE = -1, -2, -3
 MINE = "mine"  # the server's state: what it remembers as one more client
 
+_STAGES = 25  # of a warm start whose rate falls
+
 
 class ServerOnly(ServerRule):
     """Train on the server's clean set alone: the first thing that a user with such a set would try.
@@ -69,13 +71,14 @@ def warm_started(view: ServerView, clean: CleanOptions) -> Tree:
 
 
 def annealed(view: ServerView, lr: float, epochs: int, place: int) -> Tree:
-    """Training on D_S at η_e = η (1 + cos(π e / E)) / 2: a model at rest, where one at a constant
-    rate still swings.
+    """Training on D_S in S stages, at η_s = η (1 + cos(π s / S)) / 2: a model at rest, where one
+    at a constant rate still swings. A stage is an epoch, or several of many short ones.
     """
-    model = view.model
-    for epoch in range(epochs):
-        now = lr * (1 + math.cos(math.pi * epoch / epochs)) / 2
-        model = train_on_clean(replace(view, round=epoch), model, now, 1, place).model
+    model, stages = view.model, min(epochs, _STAGES)
+    for stage in range(stages):
+        now = lr * (1 + math.cos(math.pi * stage / stages)) / 2
+        length = epochs * (stage + 1) // stages - epochs * stage // stages
+        model = train_on_clean(replace(view, round=stage), model, now, length, place).model
     return model
 
 

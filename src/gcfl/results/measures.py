@@ -188,7 +188,7 @@ MEASURES = [
         "of these the server's",
         lambda r: r.time.server_cpu,
         over=sum,
-        places="table run",
+        places="file run",
         tag="cpu_seconds/server",
     ),
     *(
