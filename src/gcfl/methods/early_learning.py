@@ -8,12 +8,12 @@ kept as a running mean, and it is held to that:
     loss_j = l_j + λ log(1 - ⟨p_j, t_j⟩)         p_j = softmax(logits), clamped to [1e-4, 1 - 1e-4]
 
 l is train.loss, in the paper cross-entropy. The targets t (n, C) stay with the client. One that
-lost them, or whose samples are others than before, starts again at 0.
+lost them, or whose samples are others than before, starts again at 0. A server that takes part
+trains plainly: its labels are in no doubt.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
 import torch
@@ -33,10 +33,8 @@ class EarlyLearning(LocalRule):
 
     name: ClassVar[str] = "early-learning"
     summary: ClassVar[str] = "ELR: predictions held to what the model said of a sample so far"
-    stateful: ClassVar[bool] = True
     keeps: ClassVar[bool] = True
     doubts: ClassVar[bool] = True
-    refuses: ClassVar[Mapping[str, tuple[str, ...]]] = {"clean": ("takes_part",)}
 
     strength: NonNegative = 3.0
     """λ, the weight of the regularisation"""

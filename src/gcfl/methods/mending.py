@@ -49,7 +49,7 @@ Share = Annotated[float, AfterValidator(within(0, 1))]
 class Mending(LocalRule):
     """Stages, who takes part in them, and the labels that clients train on."""
 
-    # Not `stateful`: a server that takes part has nothing to mend.
+    # A server that takes part has nothing to mend.
     name: ClassVar[str] = "mending"
     summary: ClassVar[str] = "FedCorr: noisy clients are found, rest for a while, mend their labels"
     stackable: ClassVar[bool] = False

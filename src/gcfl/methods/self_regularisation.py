@@ -18,7 +18,7 @@ learning rate than others.
 Simplified: for the second view the authors rotate digits and change the colours of photos. Here it
 is one more draw of train.augment, where that is set; else Gaussian noise of sd 0.1 is added, a
 tenth of an input's own where inputs are normalised. l is train.loss, with the authors
-cross-entropy. The server, where it takes part as one more client, has no warm-up.
+cross-entropy. A server that takes part trains plainly: its labels are in no doubt.
 """
 
 from __future__ import annotations
