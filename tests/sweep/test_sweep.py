@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 
 import gcfl
-from gcfl.base.errors import ConfigError
+from gcfl.base.errors import ConfigError, Interrupted
 from gcfl.cli import main
 from gcfl.sweep.plan import SCALES, expand, read_plan, read_recipe, recipe_names
 from gcfl.sweep.runner import run_cells
@@ -368,3 +368,24 @@ def test_the_papers_numbers_reach_the_report(tmp_path, monkeypatch):
     assert all(f"<td>{label}</td>" in text for label in ("FedAvg", "Random"))
     assert "logistic, on digits, clients 3, rounds 1, local epochs 1" in text
     assert f"{row['ours'] - 0.341:+.3g}" in text
+
+
+_AT_FORK = {"interrupt": False}
+
+
+def _interrupt_once():
+    """What is raised in a fork's hook is lost, as in those of the standard library."""
+    if _AT_FORK.pop("interrupt", False):
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_ctrl_c_during_a_fork_is_not_lost(tmp_path):
+    os.register_at_fork(after_in_parent=_interrupt_once)
+    cells = read_plan(str(write(tmp_path))).cells
+    _AT_FORK["interrupt"] = True
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(Interrupted, match="the same command goes on from there"):
+            run_cells(cells, tmp_path / "runs", 1, lambda _: None)
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -15,7 +15,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -74,9 +75,10 @@ def run_cells(cells: Sequence[Cell], out: Path, jobs: int, on_outcome: OnOutcome
                 process = context.Process(
                     target=_work, args=(theirs, cells[place], str(out), os.getpid())
                 )
-                process.start()
-                theirs.close()
-                going[ours] = (place, process)
+                with _ctrl_c_waits():
+                    process.start()
+                    theirs.close()
+                    going[ours] = (place, process)
             for connection in wait(list(going)):
                 place, process = going.pop(connection)
                 settle(place, _outcome(cells[place], connection, process))
@@ -87,6 +89,19 @@ def run_cells(cells: Sequence[Cell], out: Path, jobs: int, on_outcome: OnOutcome
             "stopped; what was finished is kept, and the same command goes on from there"
         ) from None
     return [outcomes[place] for place in range(len(cells))]
+
+
+@contextmanager
+def _ctrl_c_waits() -> Iterator[None]:
+    """Inside, Ctrl-C is held back: what it raises during a fork would be lost."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def finished_folder(cell: Cell, out: Path) -> Path | None:
