@@ -28,7 +28,7 @@ def schedule(
     """
     batch = min(options.batch, int(sizes.max()))
     per_pass = -(-sizes // options.batch)
-    passes = np.array([options.passes(batches) for batches in per_pass.tolist()])
+    passes = np.maximum(options.epochs, -(-options.min_steps // per_pass))
     steps = np.full(len(sizes), options.steps) if options.steps else passes * per_pass
     table = np.full((len(sizes), int(steps.max()), batch), -1, dtype=np.int64)
     # Every batch is a client's whole set, whose order does not matter.
