@@ -14,6 +14,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -93,15 +94,18 @@ def run_cells(cells: Sequence[Cell], out: Path, jobs: int, on_outcome: OnOutcome
 
 @contextmanager
 def _ctrl_c_waits() -> Iterator[None]:
-    """Inside, Ctrl-C is held back: what it raises during a fork would be lost."""
-    if not hasattr(signal, "pthread_sigmask"):
+    """Inside, Ctrl-C is only noted: what it raises during a fork would be lost."""
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    asked: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: asked.append(number))
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.signal(signal.SIGINT, before)
+    if asked:
+        raise KeyboardInterrupt
 
 
 def finished_folder(cell: Cell, out: Path) -> Path | None:
