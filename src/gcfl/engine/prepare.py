@@ -197,8 +197,6 @@ def setting_of(
     train = experiment.train
     if train.augment == "auto":
         kind = data.augmentation(experiment.data.source) if example.ndim == 4 else "none"
-        if experiment.engine.vectorised:
-            kind = "none"  # as asked for: auto takes what can be had
         train = train.model_copy(update={"augment": kind})
     return Setting(network, experiment.seed, experiment.rounds, train)
 

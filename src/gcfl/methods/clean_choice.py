@@ -55,13 +55,14 @@ def _chosen(view: ServerView, clean: CleanOptions) -> Tree:
     n, batch = len(view.validation), view.setting.train.batch
     lr = clean.lr if isinstance(clean.lr, float) else usual
     length = min(max(round(_STEPS / -(-n // batch)), _SHORTEST), _LONGEST)
-    epochs = length if clean.warm_start == "auto" else clean.warm_start
+    fixed = length if clean.warm_start == "auto" else clean.warm_start
+    epochs = fixed or length  # without a warm start the rate is still that of the rounds
     if n < _FEWEST:
-        return _note(lr, epochs)
+        return _note(lr, fixed)
     rates = [share * usual for share in _RATES] if clean.lr == "auto" else [lr]
     best = min((_tried(view, rate, epochs) for rate in rates), key=lambda trial: trial.loss)
     if clean.warm_start != "auto":
-        return _note(best.lr, epochs)
+        return _note(best.lr, fixed)
     for factor in (2.0, 0.5):
         trial = _tried(view, best.lr, max(1, round(best.epochs * factor)))
         if trial.loss <= _BETTER * best.loss:
