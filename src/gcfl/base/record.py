@@ -97,6 +97,7 @@ class RoundRecord:
     noise_rate: float | None = None  # the clients' mean estimate of their share of wrong labels
     noise_rate_error: float | None = None  # its mean absolute error, where somebody knows
     chosen: dict[str, float] | None = None  # what cross-validation on the clean set found
+    guard: dict[str, float] | None = None  # what a comparison of judged and plain draws found
 
     def to_json(self) -> dict[str, Any]:
         return {"format": FORMAT, **asdict(self)}

@@ -105,7 +105,9 @@ def judge(
     if method.labels is None:
         return view, Estimate(None, {}, {})
     found = method.labels.estimate(view, received, memory)
-    return (view if found.right is None else view.judged(found.right)), found
+    if found.right is not None:
+        view = view.judged(found.right)
+    return (replace(view, plain=True) if found.plain else view), found
 
 
 def columns_of(labels: Estimate, device: torch.device) -> Tensor | None:

@@ -67,6 +67,7 @@ class Played:
     traffic: Traffic
     time: Times
     chosen: dict[str, float] | None = None
+    guard: dict[str, float] | None = None
 
     def record(self, clean_share: float | None, rate_error: float | None = None) -> RoundRecord:
         """clean_share, rate_error: what the observer says, who knows the truth."""
@@ -90,6 +91,7 @@ class Played:
             noise_rate=sum(rates) / len(rates) if rates else None,
             noise_rate_error=rate_error,
             chosen=self.chosen,
+            guard=self.guard,
         )
 
 
@@ -203,6 +205,7 @@ class Rounds:
             chosen={name: float(tensor) for name, tensor in note.items()}
             if note and not state.round
             else None,
+            guard=method.labels.told(parts["labels"], state.round) if method.labels else None,
         )
 
     def over(self, state: State) -> bool:
@@ -245,15 +248,18 @@ class Rounds:
         return None
 
     def _merge(
-        self, parts: Groups, view: ServerView, replies: Replies, heard: Replies
+        self, before: Groups, view: ServerView, replies: Replies, heard: Replies
     ) -> tuple[Groups, Tree]:
         """Each part's state and the model, after the replies; `heard` are those and the server's
         own, where it takes part: it neither selects nor doubts its labels.
         """
-        parts = dict(parts)
+        parts = dict(before)
         for name, part in self.method.client_parts.items() if replies else ():
             joins = name == "local" and not self.method.local.doubts
             parts[name] = part.merge(parts[name], view, heard if joins else replies)
+        if self.method.labels is not None and replies:
+            ignored = self.method.labels.ignored(before["labels"], view, replies)
+            heard = heard.among([one for one in heard if one not in ignored]) if ignored else heard
         parts["server"], model = self.method.server.merge(parts["server"], view, heard)
         return parts, model
 
@@ -284,10 +290,6 @@ class Rounds:
             return None
         models = self.method.server.judged(view, after.model, replies)
         return mean_scores([evaluate(self.setting.network, model, self.test) for model in models])
-
-
-def _plain(note: Tree) -> dict[str, float] | None:
-    return {name: float(tensor) for name, tensor in note.items()} or None
 
 
 def _ended(after: State, model: Tree) -> State:

@@ -86,6 +86,11 @@ class GCFL(Strategy):  # type: ignore[misc, unused-ignore]
             raise ConfigError(
                 "labels.average cannot be had in an app of one's own: the model is the strategy's"
             )
+        if self._noise.guard:
+            raise ConfigError(
+                "labels.guard cannot be had in an app of one's own: it compares what updates do "
+                "for the clean set, and those are the strategy's"
+            )
         for part in (self._selector, self._noise) if self._judging else (self._selector,):
             part.check(self._validation, tuple(range(self._network.classes)))
         self._rates = self._noise.server_init({})  # what nodes told of their label noise

@@ -10,7 +10,7 @@ from a client's view to the server's data.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -184,7 +184,7 @@ class Estimate:
     """What a client thinks of its labels. transition (C, C): T, None where it knows nothing.
 
     right (n,): each label's probability of being right, and rate: the share of wrong ones, where
-    they were estimated in this round.
+    they were estimated in this round. plain: whether the client is to train as if it knew nothing.
     """
 
     transition: Tensor | None
@@ -192,6 +192,7 @@ class Estimate:
     memory: Tree
     right: Tensor | None = None
     rate: float | None = None
+    plain: bool = False
 
 
 class LabelRule(ClientPart):
@@ -199,7 +200,15 @@ class LabelRule(ClientPart):
 
     @abstractmethod
     def estimate(self, view: ClientView, received: Tree | None, memory: Tree) -> Estimate:
-        """Client half. A new estimate where `received` is not None, else what is remembered."""
+        """Client half. A new estimate where `received` asks for one, else what is remembered."""
+
+    def ignored(self, state: Tree, view: ServerView, replies: Replies) -> Collection[int]:
+        """Server half: the clients whose updates do not enter the model."""
+        return ()
+
+    def told(self, state: Tree, round: int) -> dict[str, float] | None:
+        """Server half: what the record of a round says of it."""
+        return None
 
 
 class ServerRule(Part):

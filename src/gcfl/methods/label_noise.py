@@ -12,7 +12,7 @@ wrong: the average judges better.)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
@@ -31,11 +31,19 @@ from gcfl.labels import (
     symmetric_transition,
 )
 from gcfl.methods.base import Estimate, LabelRule
+from gcfl.methods.guard import compared, comparison, distrusted, no_comparison, plain_clients
 from gcfl.methods.replies import Replies
 from gcfl.methods.selection import under
 from gcfl.methods.views import NEVER, Labelled, ServerView
 
 _MODEL = "model."  # before the names of the averaged model's tensors
+_DUE, _PLAIN = "due", "plain"  # where clients are compared: judge now; train plainly now
+
+
+def _periods(rounds: int) -> int:
+    if rounds and rounds < 4:
+        raise ValueError("must be 0, or at least 4: a comparison takes two rounds")
+    return rounds
 
 
 class LabelNoise(LabelRule):
@@ -56,6 +64,10 @@ class LabelNoise(LabelRule):
     """labels are judged by an average of the global models, in which the past weighs so much; 0:
     by the newest one
     """
+    guard: Annotated[int, AfterValidator(_periods)] = 0
+    """rounds from the first comparison with plain draws, on the clean set, to the second; where
+    plain draws do better, clients fall back to them; 0: no comparison
+    """
 
     def check(self, validation: Shard, classes: tuple[str | int, ...]) -> None:
         if len(classes) < 2:
@@ -70,12 +82,20 @@ class LabelNoise(LabelRule):
         if self.average:
             state |= {f"{_MODEL}{name}": tensor for name, tensor in _floating(model).items()}
             state["models"] = torch.tensor(0.0, dtype=torch.float64)
-        return state
+        return state | no_comparison() if self.guard else state
 
     def announce(self, state: Tree, view: ServerView) -> Mapping[int, Tree]:
         due = view.selecting if view.selecting is not None else self._due(state, view)
-        if not due:
-            return {}
+        found = dict.fromkeys(due, self._message(state, view)) if due else {}
+        if not self.guard:
+            return found
+        found = {client: {**message, _DUE: torch.tensor(True)} for client, message in found.items()}
+        for client in plain_clients(state, view):
+            found[client] = {**found.get(client, {}), _PLAIN: torch.tensor(True)}
+        return found
+
+    def _message(self, state: Tree, view: ServerView) -> Tree:
+        """What a client needs in order to judge its labels now."""
         message: Tree = {}
         if view.held_out is not None:
             view.meter.forward += len(view.held_out)
@@ -95,7 +115,7 @@ class LabelNoise(LabelRule):
         if self.average and float(state["models"]) > 0:
             averaged = self._averaged(state, view.model)
             message |= {k: v for k, v in averaged.items() if k.startswith(_MODEL)}
-        return dict.fromkeys(due, message)
+        return message
 
     def _averaged(self, state: Tree, model: Tree) -> Tree:
         """Σ_k d^k θ_{t-k} / Σ_k d^k, of this round's model and those before. models: Σ_k d^k."""
@@ -115,8 +135,10 @@ class LabelNoise(LabelRule):
         )
 
     def estimate(self, view: Labelled, received: Tree | None, memory: Tree) -> Estimate:
-        if received is None:
-            return Estimate(memory.get("transition"), self._sends(memory, view.size), memory)
+        plain = received is not None and _PLAIN in received
+        if received is None or (plain and _DUE not in received):
+            known = None if plain else memory.get("transition")
+            return Estimate(known, self._sends(memory, view.size), memory, plain=plain)
         own = under(received, _MODEL)
         # What the selector looks at is the newest model's: a pass of its own where it needs that.
         pool = view.seen_by(own) if own else view.pool
@@ -142,7 +164,8 @@ class LabelNoise(LabelRule):
             "rate": torch.tensor(found.rate, dtype=torch.float64),
         }
         sends = self._sends(memory, view.size)
-        return Estimate(memory["transition"], sends, memory, found.right, found.rate)
+        known = None if plain else memory["transition"]
+        return Estimate(known, sends, memory, found.right, found.rate, plain)
 
     def _sends(self, memory: Tree, size: int) -> Tree:
         """The round of the last estimate; its rate, and of how many samples, where rates are
@@ -167,7 +190,14 @@ class LabelNoise(LabelRule):
         merged = {name: torch.cat([state[name][others], fresh[name]]) for name in fresh}
         order = torch.argsort(merged["clients"])
         after = {name: column[order] for name, column in merged.items()}
-        return after | self._averaged(state, view.model) if self.average else after
+        after |= self._averaged(state, view.model) if self.average else {}
+        return after | compared(state, view, replies, self.guard) if self.guard else after
+
+    def told(self, state: Tree, round: int) -> dict[str, float] | None:
+        return comparison(state, round) if self.guard else None
+
+    def ignored(self, state: Tree, view: ServerView, replies: Replies) -> Collection[int]:
+        return distrusted(state, view, replies) if self.guard else ()
 
 
 def _floating(model: Tree) -> Tree:

@@ -41,7 +41,10 @@ class Separate(ServerRule):
     summary: ClassVar[str] = "the clients' models, judged one by one"
 
     shares: ClassVar[bool] = False
-    refuses: ClassVar[Mapping[str, tuple[str, ...]]] = {"clean": ("takes_part",)}
+    refuses: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "clean": ("takes_part",),
+        "labels": ("guard",),
+    }
 
     def check(self, validation: Shard, classes: tuple[str | int, ...]) -> None:
         if self.rate != type(self).model_fields["rate"].default:

@@ -6,7 +6,7 @@ Rules ask for sums and columns; the round asks which answers are valid and what 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -73,6 +73,10 @@ class Replies(Mapping[int, Update]):
         for tensor in others:
             total += tensor
         return total
+
+    def among(self, clients: Collection[int]) -> Replies:
+        """Those of some clients."""
+        return Replies({client: update for client, update in self.items() if client in clients})
 
     def plus(self, client: int, update: Update) -> Replies:
         """One more."""
@@ -170,6 +174,9 @@ class Stacked(Replies):
 
     def sum(self, part: str, name: str) -> Tensor:
         return self._payload[part][name].sum(dim=0)
+
+    def among(self, clients: Collection[int]) -> Replies:
+        return self._only(np.isin(self._clients, list(clients)))
 
     def checked(self, problem: Callable[[Update], str | None]) -> tuple[Replies, dict[int, str]]:
         """Names and shapes are right by construction: only what is not finite is looked at."""

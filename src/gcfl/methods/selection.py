@@ -41,7 +41,8 @@ _MEMORY = "memory."  # before the names of what a selector remembers
 @dataclass(frozen=True)
 class Occasion:
     """Who chooses, when, and from what: `size` samples, a budget being a share of `whole`. right:
-    each label's probability of being right, where it was judged.
+    each label's probability of being right, where it was judged. plain: whether this round draws
+    among all samples, whatever was chosen.
     """
 
     seed: int
@@ -51,6 +52,7 @@ class Occasion:
     whole: int
     pool: Callable[[], Pool]
     right: Tensor | None = None
+    plain: bool = False
 
     def draw(self, *purpose: rng.Name) -> np.random.Generator:
         """A generator of its own for this purpose, client and round."""
@@ -114,7 +116,8 @@ class Periodic(SelectionRule, Selector):
 
     def select(self, view: ClientView, received: Tree | None, memory: Tree) -> Selection:
         who = view.setting.seed, view.round, view.client, view.size, view.whole
-        return self.choose(Occasion(*who, lambda: view.pool, view.right), received, memory)
+        occasion = Occasion(*who, lambda: view.pool, view.right, view.plain)
+        return self.choose(occasion, received, memory)
 
     def choose(self, occasion: Occasion, received: Tree | None, memory: Tree) -> Selection:
         """The client's half, for any party: choose if asked to, else go on with what there is."""
@@ -129,6 +132,9 @@ class Periodic(SelectionRule, Selector):
         elif not _usable(memory, occasion.size):
             draw = rng.stream(occasion.seed, "coreset", "initial", occasion.client)
             memory = _state(at_random(occasion.size, budget, draw), NEVER)
+        if occasion.plain:
+            anything = at_random(occasion.size, budget, occasion.draw("coreset", "plain"))
+            return Selection(anything, {"round": memory["round"]}, memory, fresh=True)
         candidates = Coreset(memory["indices"].numpy(), memory["weights"].numpy())
         when = occasion if self.redraw else replace(occasion, round=int(memory["round"]))
         coreset = self.narrow(candidates, budget, when.draw)

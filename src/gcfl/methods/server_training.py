@@ -139,6 +139,10 @@ def check(method: Method, clean: CleanOptions) -> None:
         raise ConfigError(
             f"clean.{idle[0]} has no effect with {method.name}: the clients' models never meet"
         )
+    if not method.server.shares and getattr(method.labels, "guard", 0):
+        raise ConfigError(
+            f"labels.guard has no effect with {method.name}: the clients' models never meet"
+        )
     if not method.server.uses_clients and clean.takes_part:
         raise ConfigError(
             f"clean.takes_part has no effect with {method.name}: nobody else takes part"

@@ -93,7 +93,8 @@ class ClientView:
 
     load: its samples, of which there are `size`, fetched when somebody looks at them. whole: how
     many samples a budget is a share of. look: its samples as the model sees them, where one pass
-    serves many clients. right (n,): each label's probability of being right, once judged.
+    serves many clients. right (n,): each label's probability of being right, once judged. plain:
+    whether it is to draw among all its samples, whatever it knows of them.
     """
 
     setting: Setting
@@ -106,6 +107,7 @@ class ClientView:
     meter: Meter = field(default_factory=Meter)
     look: Callable[[], Pool] | None = None
     right: Tensor | None = None
+    plain: bool = False
 
     @classmethod
     def of(cls, setting: Setting, round: int, client: int, model: Tree, shard: Shard) -> ClientView:
