@@ -30,6 +30,7 @@ SWEPT = {
 # What adds up from round to round: its axis, the measure, and how much of it is one of the axis.
 _COSTS = {
     "cpu": ("CPU-seconds", measure("cpu_seconds"), 1.0),
+    "client-cpu": ("the clients' CPU-seconds", measure("client_cpu_seconds"), 1.0),
     "bytes": ("MB sent, both ways", measure("bytes"), 1e6),
 }
 _WISHES = ("kind", "x", "y", "panels", "floor")
@@ -78,8 +79,8 @@ def asked(
     numbers = all(isinstance(one.get(x), int | float) for one in values)
     if wish.get("kind") != "heatmap" and not (over_rounds or x == "label" or numbers):
         raise ConfigError(
-            f"figure.x {x!r} must be a setting of the sweep with numbers, 'round', 'cpu', "
-            "'bytes' or 'label'"
+            f"figure.x {x!r} must be a setting of the sweep with numbers, 'round', "
+            f"{', '.join(map(repr, _COSTS))} or 'label'"
         )
     if known[name].of_round is None and over_rounds:
         raise ConfigError(f"figure.y {name!r} is one number per run, so figure.x cannot be {x!r}")

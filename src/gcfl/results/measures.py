@@ -175,6 +175,16 @@ MEASURES = [
         note="Its mean absolute error over clients.",
     ),
     Measure(
+        "guard_gain",
+        "gain of judging labels",
+        lambda r: r.guard["gain"] if r.guard else None,
+        LOSS,
+        over=last_known,
+        places="run",
+        note="What judging labels gains against plain draws, in loss on the clean set, summed over "
+        "the comparisons; below 0 clients draw plainly.",
+    ),
+    Measure(
         "cpu_seconds",
         "CPU-seconds",
         lambda r: r.time.cpu,
@@ -190,6 +200,14 @@ MEASURES = [
         over=sum,
         places="file run",
         tag="cpu_seconds/server",
+    ),
+    Measure(
+        "client_cpu_seconds",
+        "of these the clients'",
+        lambda r: None if r.time.server_cpu is None else r.time.cpu - r.time.server_cpu,
+        over=sum,
+        places="file run",
+        tag="cpu_seconds/clients",
     ),
     *(
         Measure(
