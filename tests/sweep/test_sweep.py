@@ -294,6 +294,24 @@ def test_every_result_of_the_paper_is_a_recipe():
             read_plan(name, scale)  # every cell of every scale is a valid experiment
 
 
+@pytest.mark.parametrize("name", [n for n in recipe_names(False) if n.startswith("robust")])
+def test_rivals_of_the_recommended_method_get_its_help(name):
+    """The same images, server momentum, warm start and server as a client: nobody is made weak."""
+    helped = [cell for cell in read_plan(name).cells if "robust" in cell.settings["method"]]
+    assert helped
+    for cell in helped:
+        label, found = dict(cell.differs)["label"], cell.experiment()
+        left_out = label.startswith(("no ", "server not"))
+        assert left_out or (
+            found.clean.takes_part,
+            bool(found.clean.warm_start),
+            found.server.momentum,
+            found.train.min_steps,
+        ) == (True, True, 0.8, 8), label
+        alone = "all samples" in label
+        assert found.coreset.budget == (1.0 if alone else 0.1), label
+
+
 def test_the_papers_set_up():
     for cell in read_plan("finetune", "paper").cells:
         experiment = cell.experiment()

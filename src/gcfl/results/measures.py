@@ -140,7 +140,9 @@ MEASURES = [
     ),
     Measure("loss", "loss", lambda r: r.loss, LOSS, places="rounds"),
     Measure("train_loss", "train loss", lambda r: r.train_loss, LOSS, places="rounds"),
-    Measure("validation_loss", "validation loss", lambda r: r.validation_loss, LOSS),
+    Measure(
+        "validation_loss", "validation loss", lambda r: r.validation_loss, LOSS, over=itemgetter(-1)
+    ),
     Measure("lr", "learning rate", lambda r: r.lr),
     Measure("cohort", "cohort", lambda r: r.cohort, COUNT),
     Measure("coreset/size", "coreset", lambda r: r.coreset.size, COUNT, places="rounds"),
