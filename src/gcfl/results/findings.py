@@ -1,0 +1,156 @@
+"""What an audit found at one site, and the files that it writes there.
+
+    audit.csv      a line per sample, worst first
+    audit.json     the site as a whole: its rate with an interval, its confusion matrix, its classes
+    cleaned.csv    id and label of every sample that is worth keeping, labels corrected
+
+All of it stays at the site.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gcfl.base.data_types import FloatArray, IntArray
+from gcfl.base.files import write_atomic, write_json
+
+# How a sample's label was judged, best first: by models that had not trained on it lately; by the
+# final model, which never trained on it; by the final model, which did, or nobody knows.
+EVIDENCE = ("apart", "unused", "final")
+
+
+@dataclass(frozen=True)
+class Findings:
+    """One site. Of each of its n samples: ids (n,) as its owner knows them, labels (n,) observed,
+    wrong (n,) the probability that the label is wrong, suggested (n,) the likeliest class and
+    confidence (n,) its probability, strange (n,) the share of clean samples that are less strange
+    (NaN where that was not asked), evidence (n,) places in `EVIDENCE`.
+
+    Of the site: rate and its 95% interval, transition (C, C) estimated P(label | class), prior (C,)
+    estimated class shares. truth: (n,) which labels are wrong, where a simulation knows.
+    """
+
+    site: str
+    classes: tuple[str, ...]
+    ids: tuple[str, ...]
+    labels: IntArray
+    wrong: FloatArray
+    suggested: IntArray
+    confidence: FloatArray
+    strange: FloatArray
+    evidence: IntArray
+    rate: float
+    interval: tuple[float, float]
+    transition: FloatArray
+    prior: FloatArray
+    truth: npt.NDArray[np.bool_] | None = None
+    notes: tuple[str, ...] = ()
+    contribution: dict[str, float] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def worst_first(self) -> IntArray:
+        """(n,) places, the likeliest wrong label first."""
+        return np.argsort(-self.wrong, kind="stable")
+
+    @property
+    def confusion(self) -> IntArray:
+        """(C, C) samples by observed label and suggested class."""
+        table = np.zeros((len(self.classes), len(self.classes)), dtype=np.int64)
+        np.add.at(table, (self.labels, self.suggested), 1)
+        return table
+
+    def line(self, place: int) -> dict[str, Any]:
+        """One sample, as audit.csv has it."""
+        strange = float(self.strange[place])
+        found: dict[str, Any] = {
+            "id": self.ids[place],
+            "label": self.classes[int(self.labels[place])],
+            "wrong": round(float(self.wrong[place]), 4),
+            "suggested": self.classes[int(self.suggested[place])],
+            "confidence": round(float(self.confidence[place]), 4),
+            "strange": "" if math.isnan(strange) else round(strange, 4),
+            "evidence": EVIDENCE[int(self.evidence[place])],
+        }
+        return found if self.truth is None else {**found, "truth": int(self.truth[place])}
+
+    def summary(self) -> dict[str, Any]:
+        """The site as a whole, as audit.json has it."""
+        counts = np.bincount(self.labels, minlength=len(self.classes))
+        return {
+            "site": self.site,
+            "samples": len(self),
+            "rate": self.rate,
+            "interval": list(self.interval),
+            "strange": int((self.strange >= STRANGE).sum()),
+            "classes": {
+                name: {"labelled": int(count), "estimated": round(float(share) * len(self), 1)}
+                for name, count, share in zip(self.classes, counts, self.prior, strict=True)
+            },
+            "transition": np.round(self.transition, 4).tolist(),
+            "evidence": {
+                name: int((self.evidence == place).sum()) for place, name in enumerate(EVIDENCE)
+            },
+            "contribution": self.contribution,
+            "notes": list(self.notes),
+        }
+
+    def cleaned(self, correct: float = 0.9, drop: float = 0.5) -> Iterator[tuple[str, str]]:
+        """(id, label) of what is worth keeping: as given where the label is probably right; the
+        suggested one where that is likelier than `correct`; nothing where the label is wrong with
+        more than `drop` and no other is likely.
+        """
+        for place in range(len(self)):
+            if self.wrong[place] <= drop:
+                yield self.ids[place], self.classes[int(self.labels[place])]
+            elif self.confidence[place] >= correct:
+                yield self.ids[place], self.classes[int(self.suggested[place])]
+
+
+STRANGE = 0.99  # stranger than this share of the clean set
+
+
+def write_findings(
+    findings: Findings, folder: Path, correct: float = 0.9, drop: float = 0.5
+) -> None:
+    """audit.csv, audit.json and cleaned.csv below the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = [findings.line(int(place)) for place in findings.worst_first]
+    write_atomic(folder / "audit.csv", csv_text(list(lines[0]) if lines else ["id"], lines))
+    write_json(folder / "audit.json", findings.summary())
+    kept = [{"id": id, "label": label} for id, label in findings.cleaned(correct, drop)]
+    write_atomic(folder / "cleaned.csv", csv_text(["id", "label"], kept))
+
+
+def csv_text(names: list[str], rows: list[dict[str, Any]]) -> bytes:
+    """A table. A cell that a spreadsheet would run as a formula starts with an apostrophe."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({name: _defused(value) for name, value in row.items()})
+    return text.getvalue().encode()
+
+
+def _defused(value: Any) -> Any:
+    runs = isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r")
+    return f"'{value}" if runs and not _is_number(str(value)) else value
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
