@@ -139,7 +139,7 @@ def check(method: Method, clean: CleanOptions) -> None:
         raise ConfigError(
             f"clean.{idle[0]} has no effect with {method.name}: the clients' models never meet"
         )
-    if not method.server.shares and getattr(method.labels, "guard", 0):
+    if not method.server.shares and bool(getattr(method.labels, "guard", False)):
         raise ConfigError(
             f"labels.guard has no effect with {method.name}: the clients' models never meet"
         )
