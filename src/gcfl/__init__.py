@@ -11,10 +11,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["GcflError", "Result", "Run", "__version__", "from_huggingface", "load", "resume", "run"]
+__all__ = [
+    "GcflError",
+    "Result",
+    "Run",
+    "__version__",
+    "audit",
+    "from_huggingface",
+    "load",
+    "resume",
+    "run",
+]
 
 if TYPE_CHECKING:
-    from gcfl.api import Result, load, resume, run
+    from gcfl.api import Result, audit, load, resume, run
     from gcfl.base.errors import GcflError
     from gcfl.data import from_huggingface
     from gcfl.results.run import Run

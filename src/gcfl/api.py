@@ -1,4 +1,4 @@
-"""Runs from Python: `gcfl.run(...)`, `gcfl.resume(folder)`, `gcfl.load(folder)`."""
+"""Runs from Python: `gcfl.run(...)`, `gcfl.resume(folder)`, `gcfl.load(folder)`; `gcfl.audit`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from gcfl import experiment as config
 from gcfl.base.errors import ConfigError, RunError
 from gcfl.data import Source, arrays, from_huggingface, is_huggingface
 from gcfl.engine import Given, Lifecycle, Observer, OnRound, OnStart, one_thread, prepare
+from gcfl.engine.audit import Audit, audit_run
 from gcfl.experiment import Experiment
 from gcfl.models.trained import ModelGiven
 from gcfl.results.folder import RunFolder
@@ -21,6 +22,7 @@ from gcfl.results.run import Run, how_to_continue
 
 log = logging.getLogger("gcfl")
 DEFAULT_OUT = "runs"
+_GIVEN = {"data": "source", "model": "model"}
 Size = int | float
 Result = Run  # its name before there was one class for all readers
 
@@ -153,6 +155,41 @@ def load(folder: str | os.PathLike[str], model: ModelGiven | None = None) -> Run
     return Run(folder, model)
 
 
+def audit(
+    run: Run | str | os.PathLike[str],
+    data: Any = None,
+    model: ModelGiven | None = None,
+    *,
+    validation: Any = None,
+    test: Any = None,
+    classes: Sequence[str | int] | None = None,
+) -> Audit:
+    """Which labels of a finished run's clients are wrong: `audit.sites`, a `Findings` for each.
+
+    data, validation, test, classes, model: what a run from Python was given; a run that `gcfl.run`
+    has just returned still knows them.
+    """
+    run = run if isinstance(run, Run) else load(run, model)
+    if not run.finished:
+        raise RunError(f"{run.folder} is not finished: {run.how_to_continue}")
+    explicit: dict[str, Any] = {}
+    source = _take_data(explicit, data, validation, test, classes)
+    given = Given(source, model)
+    if source is None and model is None and isinstance(run.given, Given):
+        given = run.given
+    lacking = [name for name in run.config.get("given", {}) if name in ("data", "model")]
+    lacking = [name for name in lacking if getattr(given, _GIVEN[name]) is None]
+    if lacking:
+        raise ConfigError(
+            f"{run.folder} was made from Python: pass the same {' and '.join(lacking)} to "
+            "gcfl.audit(run, data=..., model=...)"
+        )
+    files = RunFolder.open(run.folder)
+    experiment, _ = config.compose(files.config, {})
+    with one_thread():
+        return audit_run(files, experiment, given)
+
+
 def execute(
     experiment: Experiment,
     given: Given,
@@ -180,4 +217,6 @@ def execute(
             on_start=on_start or (lambda *_: None),
             on_round=on_round or (lambda _: None),
         ).run()
-    return Result(folder.path, given.model)
+    result = Result(folder.path, given.model)
+    result.given = given
+    return result

@@ -142,7 +142,7 @@ def _is_ours(options: type[Options]) -> bool:
 
 
 # Settings that name files.
-PATHS = ("data.source", "data.owners", "data.noise_file")
+PATHS = ("data.source", "data.owners", "data.noise_file", "data.labels")
 # What a run was named by in the first format, by section; all else is newer.
 _FIRST = {
     "": "cohort method rounds seed",
@@ -188,6 +188,7 @@ SHORT = {
     "rounds": "rounds",
     "clients": "data.clients",
     "noise": "data.noise",
+    "labels": "data.labels",
     "budget": "coreset.budget",
     "seed": "seed",
     "workers": "engine.workers",
@@ -229,11 +230,8 @@ def suggestion(name: str) -> str:
     leaf = name.rpartition(".")[2]
     same = [known for known in names if known.rpartition(".")[2] == leaf and known != name]
     near = same or difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-    near = near or [
-        known
-        for known in names
-        if difflib.get_close_matches(leaf, [known.rpartition(".")[2]], cutoff=0.7)
-    ]
+    leaves = {known.rpartition(".")[2]: known for known in reversed(names)}
+    near = near or [leaves[one] for one in difflib.get_close_matches(leaf, leaves, 1, 0.7)]
     return f"; did you mean {near[0]}?" if near else "; gcfl list settings shows them all"
 
 

@@ -17,7 +17,7 @@ ROBUST = {
     "method": "robust",
     "coreset": {"every": 2, "budget": 0.2},
     "train": {"min_steps": 1},
-    "labels": {"average": 0.0, "guard": 0},
+    "labels": {"average": 0.0, "guard": 0, "evidence": False},
     "clean": {"warm_start": 2, "lr": None},
 }
 
@@ -93,7 +93,9 @@ def test_the_rate_is_that_of_the_posterior():
 
 @pytest.mark.parametrize("pooling", [True, False])
 def test_a_client_tells_its_rate_and_size_and_only_where_rates_are_pooled(pooling):
-    ready = prepared(**{**ROBUST, "labels": {"pooling": pooling, "guard": 0}, "clean": {"hold_out": 0.3}})
+    ready = prepared(
+        **{**ROBUST, "labels": {"pooling": pooling, "guard": 0}, "clean": {"hold_out": 0.3}}
+    )
     transport = InProcess(ClientSide(ready.setting, ready.method, ready.federation.clients))
     seen = []
     exchange = transport.exchange

@@ -14,9 +14,9 @@ from typing import NoReturn
 
 from gcfl import __version__
 from gcfl.base.errors import ConfigError, GcflError, Interrupted
-from gcfl.cli import data, flower, report, run, sweep
+from gcfl.cli import audit, data, flower, report, run, sweep
 
-GROUPS = (run, data, sweep, flower, report)
+GROUPS = (run, audit, data, sweep, flower, report)
 USAGE_ERROR = 2
 
 

@@ -16,6 +16,7 @@ from gcfl.base.data_types import IntArray, Shard
 from gcfl.base.errors import DataError
 from gcfl.base.options import resolve_size
 from gcfl.data.add_noise import Observed, add_noise, add_noise_to_set
+from gcfl.data.cleaned import relabelled
 from gcfl.data.noise import Truth
 from gcfl.data.options import DataOptions, check
 from gcfl.data.partition import Partition, assign
@@ -121,10 +122,13 @@ def build(source: Source, options: DataOptions, seed: int) -> Federation:
     rows, validation, test = split(source, options, seed)
     partition, names = assign(source, rows, options, rng.stream(seed, "partition"))
     observed = add_noise(source, partition, options, seed)
-    validation = add_noise_to_set(validation, "validation", observed, options, seed)
-    test = add_noise_to_set(test, "test", observed, options, seed)
     # On one's own data nobody knows which labels were wrong before we flipped some.
     unknown = source.own and "given" not in options.kinds and not observed.truth.noisy.any()
+    if options.labels is not None:
+        partition, observed = relabelled(source, partition, observed, options.labels)
+        rows = np.sort(partition.order)
+    validation = add_noise_to_set(validation, "validation", observed, options, seed)
+    test = add_noise_to_set(test, "test", observed, options, seed)
     return Federation(
         clients=ClientData(
             _samples(source.x, rows, observed),

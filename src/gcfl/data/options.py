@@ -11,7 +11,7 @@ from gcfl.base.errors import ConfigError
 from gcfl.base.options import Count, Options, Size, at_least, within
 from gcfl.data.corruption import chosen
 from gcfl.data.noise import Kind
-from gcfl.data.source import Source, read_text
+from gcfl.data.source import Source, label_files, read_text
 
 Rate = Annotated[float, AfterValidator(within(0, 1, high_open=True))]
 
@@ -65,6 +65,10 @@ class DataOptions(Options):
     """confusion: a text table, row c = how often class c is taken for each; given: an observed
     label per line, for every sample
     """
+    labels: str | None = None
+    """labels in place of the clients' own: a CSV with columns id and label, or a folder with an
+    audit's cleaned.csv files; samples without a line are dropped
+    """
     corruptions: Annotated[list[str], BeforeValidator(names)] | None = None
     """attribute: which; unset: the paper's nine (images), missing, scale, gaussian (tables)"""
     severity: Annotated[int, AfterValidator(within(1, 5))] = 5
@@ -91,6 +95,7 @@ class DataOptions(Options):
 def digest(options: DataOptions) -> str:
     """A hash of the files that the settings name beside the data, or nothing."""
     paths = [path for path in (options.owners, options.noise_file) if path is not None]
+    paths += map(str, label_files(options.labels)) if options.labels is not None else ()
     if not paths:
         return ""
     texts = "\x1f".join(read_text(path, "data") for path in paths)

@@ -60,7 +60,7 @@ class Source:
     validation_from_test: the server's clean set is cut from `test`, as the paper does with official
     test sets. own: somebody's own data, whose labels nobody vouches for. rows, of: where these
     samples are some of more, their rows among those, and how many those are. columns: a table's, in
-    the order of the features.
+    the order of the features. names (n,): what their owner calls the samples, such as their files.
     """
 
     name: str
@@ -75,9 +75,18 @@ class Source:
     rows: IntArray | None = None
     of: int | None = None
     columns: tuple[str, ...] | None = None
+    names: tuple[str, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.y)
+
+    def ids_of(self, rows: IntArray) -> list[str]:
+        """What the owner knows these samples by: their names, or their rows in the whole source,
+        counted from 0.
+        """
+        if self.names is not None:
+            return [self.names[row] for row in rows.tolist()]
+        return [str(row) for row in (rows if self.rows is None else self.rows[rows]).tolist()]
 
     def digest(self) -> str:
         """A hash of every array, so that two runs on different arrays never share a folder."""
@@ -122,6 +131,7 @@ def subset(source: Source, samples: int | None, seed: int) -> Source:
         groups=None if source.groups is None else source.groups[rows],
         rows=rows if source.rows is None else source.rows[rows],
         of=source.of or len(source),
+        names=None if source.names is None else tuple(source.names[row] for row in rows.tolist()),
     )
 
 
@@ -164,6 +174,15 @@ class Schema:
                 f"{source.name} holds numbers of type {source.x.dtype}, but the server's are "
                 f"{self.kind}, and so their scales may differ; convert them"
             )
+
+
+def label_files(path: str) -> list[Path]:
+    """What data.labels names: the file itself, or every cleaned.csv of a folder."""
+    here = Path(path).expanduser()
+    found = sorted(here.rglob("cleaned.csv")) if here.is_dir() else [here]
+    if not found:
+        raise DataError(f"{path} (data.labels) is a folder without a cleaned.csv")
+    return found
 
 
 def read_text(path: str, setting: str) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from gcfl.base.data_types import Broadcast, Groups, Observed, Shard, Tree, Update
+from gcfl.base.data_types import Broadcast, Coreset, Groups, Observed, Shard, Tree, Update
 from gcfl.data import ClientData
 from gcfl.engine.measurement import Laps
 from gcfl.labels import log_columns
@@ -92,7 +92,8 @@ def answer(
     if not method.select.whole or labels.rate is not None:
         coreset = None if method.select.whole else selection.coreset
         observed = Observed(coreset, selection.fresh, labels.rate)
-    remembers = {"select": selection.memory, "local": after, "labels": labels.memory}
+    judged = remembered_labels(method, labels, selection.coreset, broadcast.round)
+    remembers = {"select": selection.memory, "local": after, "labels": judged}
     if trained.kept is not None:
         remembers["kept"] = {"rows": trained.kept.cpu()}
     return Reply(Update(delta, payload, trained.examples, metrics), remembers, observed)
@@ -108,6 +109,13 @@ def judge(
     if found.right is not None:
         view = view.judged(found.right)
     return (replace(view, plain=True) if found.plain else view), found
+
+
+def remembered_labels(method: Method, labels: Estimate, coreset: Coreset, round: int) -> Tree:
+    """What the client remembers of its labels, after a round that trained on the coreset."""
+    if method.labels is None:
+        return labels.memory
+    return method.labels.trained(labels.memory, coreset.indices, round)
 
 
 def columns_of(labels: Estimate, device: torch.device) -> Tensor | None:

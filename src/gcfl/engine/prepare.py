@@ -246,9 +246,8 @@ def _settled(
     experiment: Experiment, source: Source, given: Given, digests: dict[str, str]
 ) -> Experiment:
     """With the digests, and with whole paths, so that a run resumes from any folder."""
-    paths = [
-        name for name in ("owners", "noise_file") if getattr(experiment.data, name) is not None
-    ]
+    named = ("owners", "noise_file", "labels")
+    paths = [name for name in named if getattr(experiment.data, name) is not None]
     if source.own and given.source is None and not data.on_the_hub(experiment.data.source):
         paths.append("source")
     whole = {

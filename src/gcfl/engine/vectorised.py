@@ -27,7 +27,7 @@ from gcfl.base.data_types import (
 from gcfl.base.errors import one_line
 from gcfl.coreset import unweighted
 from gcfl.engine.choices import Chosen, SharedPass
-from gcfl.engine.client import ClientSide, judge
+from gcfl.engine.client import ClientSide, judge, remembered_labels
 from gcfl.engine.measurement import Laps
 from gcfl.engine.transport import ClientMemory
 from gcfl.labels import log_columns
@@ -58,7 +58,7 @@ class Vectorised(ClientMemory):
         trained = [self._train(stack, chosen, broadcasts, model) for stack in stacks]
         seconds["train"] = laps.lap()
         for stack in trained:
-            self._propose(stack, chosen)
+            self._propose(stack, chosen, first.round)
         if not trained:
             return Replies({}, failures)
         # Seconds are shared evenly by all that were asked.
@@ -201,7 +201,7 @@ class Vectorised(ClientMemory):
         found = torch.cat([self._rows(client)[coreset.indices] for client, coreset in pairs])
         return found.to(self._side.setting.network.device)
 
-    def _propose(self, stack: Stack, chosen: Mapping[int, Chosen]) -> None:
+    def _propose(self, stack: Stack, chosen: Mapping[int, Chosen], round: int) -> None:
         whole = self._side.method.select.whole and not self._side.method.labels
         if whole and not stack.memory and stack.kept is None:
             self.propose_nothing(stack.clients.tolist())
@@ -210,7 +210,9 @@ class Vectorised(ClientMemory):
         for place, client in enumerate(stack.clients.tolist()):
             local = {name: tensor[place] for name, tensor in stack.memory.items()}
             one = chosen[client]
-            memory = {"select": one.selection.memory, "local": local, "labels": one.labels.memory}
+            coreset = one.selection.coreset
+            judged = remembered_labels(self._side.method, one.labels, coreset, round)
+            memory = {"select": one.selection.memory, "local": local, "labels": judged}
             if stack.kept is not None:
                 rows, indices = self._rows(client), one.selection.coreset.indices
                 rows[indices] = stack.kept[start : start + len(indices)].cpu()

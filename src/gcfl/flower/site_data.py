@@ -31,7 +31,7 @@ _HEADING = (
 # settings of [data] that say how the server's samples would be spoiled and dealt out
 _UNUSED = (
     *("noise", "noise_rates", "noise_spread", "noise_file", "validation_noise", "test_noise"),
-    "owners",
+    *("owners", "labels"),
 )
 _NO_EFFECT = "has no effect where sites bring their own data"
 

@@ -18,7 +18,7 @@ import numpy as np
 from pydantic import AfterValidator
 from torch import Tensor
 
-from gcfl.base.data_types import Coreset, Shard, Tree
+from gcfl.base.data_types import Coreset, IntArray, Shard, Tree
 from gcfl.base.options import Options, within
 from gcfl.coreset import unweighted
 from gcfl.methods.replies import Replies
@@ -201,6 +201,10 @@ class LabelRule(ClientPart):
     @abstractmethod
     def estimate(self, view: ClientView, received: Tree | None, memory: Tree) -> Estimate:
         """Client half. A new estimate where `received` asks for one, else what is remembered."""
+
+    def trained(self, memory: Tree, rows: IntArray, round: int) -> Tree:
+        """Client half, after training on these rows: what it remembers."""
+        return memory
 
     def ignored(self, state: Tree, view: ServerView, replies: Replies) -> Collection[int]:
         """Server half: the clients whose updates do not enter the model."""

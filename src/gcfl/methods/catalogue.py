@@ -104,7 +104,7 @@ WORDS: dict[str, Word] = {
                 "lr": "auto",
                 "takes_part": True,
             },
-            "labels": {"average": 0.8, "guard": 10},
+            "labels": {"average": 0.8, "guard": 10, "evidence": True},
         },
         yields=True,
     ),

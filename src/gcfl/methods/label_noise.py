@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from pydantic import AfterValidator
 
-from gcfl.base.data_types import Shard, Tree
+from gcfl.base.data_types import IntArray, Shard, Tree
 from gcfl.base.errors import ConfigError
 from gcfl.base.options import Count, Positive, within
 from gcfl.labels import (
@@ -30,6 +30,7 @@ from gcfl.labels import (
     pool_rates,
     symmetric_transition,
 )
+from gcfl.labels.evidence import looked, used
 from gcfl.methods.base import Estimate, LabelRule
 from gcfl.methods.guard import compared, comparison, distrusted, no_comparison, plain_clients
 from gcfl.methods.replies import Replies
@@ -68,6 +69,9 @@ class LabelNoise(LabelRule):
     """rounds from the first comparison with plain draws, on the clean set, to the second; where
     plain draws do better, clients fall back to them; 0: no comparison
     """
+
+    evidence: bool = False
+    """each client keeps, for every sample, what its estimates said of the label: for an audit"""
 
     def check(self, validation: Shard, classes: tuple[str | int, ...]) -> None:
         if len(classes) < 2:
@@ -158,20 +162,25 @@ class LabelNoise(LabelRule):
                 common, weight = received["pooled"].tolist()
                 rate = (view.size * rate + weight * common) / (view.size + weight)
             transition = symmetric_transition(rate, pool.classes)
+        kept = looked(memory, found.posterior) if self.evidence else {}
         memory = {
             "transition": transition.float(),
             "round": torch.tensor(view.round),
             "rate": torch.tensor(found.rate, dtype=torch.float64),
+            **kept,
         }
         sends = self._sends(memory, view.size)
         known = None if plain else memory["transition"]
         return Estimate(known, sends, memory, found.right, found.rate, plain)
 
+    def trained(self, memory: Tree, rows: IntArray, round: int) -> Tree:
+        return used(memory, rows, round) if self.evidence else memory
+
     def _sends(self, memory: Tree, size: int) -> Tree:
         """The round of the last estimate; its rate, and of how many samples, where rates are
         pooled.
         """
-        known = bool(memory)
+        known = "round" in memory
         sends = {"round": memory["round"] if known else torch.tensor(NEVER)}
         if self.pooling:
             nothing = torch.tensor(0.0, dtype=torch.float64)

@@ -36,7 +36,8 @@ class Findings:
     (NaN where that was not asked), evidence (n,) places in `EVIDENCE`.
 
     Of the site: rate and its 95% interval, transition (C, C) estimated P(label | class), prior (C,)
-    estimated class shares. truth: (n,) which labels are wrong, where a simulation knows.
+    estimated class shares. truth: (n,) which labels are wrong, and odd: (n,) which inputs belong to
+    no class or were spoiled, where a simulation knows.
     """
 
     site: str
@@ -55,6 +56,7 @@ class Findings:
     truth: npt.NDArray[np.bool_] | None = None
     notes: tuple[str, ...] = ()
     contribution: dict[str, float] = field(default_factory=dict)
+    odd: npt.NDArray[np.bool_] | None = None
 
     def __len__(self) -> int:
         return len(self.labels)

@@ -40,6 +40,7 @@ class Run:
         self.name = name or self.folder.resolve().name
         self._files = RunFolder.open(self.folder)
         self._given = model
+        self.given: object = None  # what came from Python, where it was run just now
 
     @cached_property
     def config(self) -> dict[str, Any]:

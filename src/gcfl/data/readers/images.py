@@ -56,6 +56,7 @@ class Images:
             pairs.get("validation"),
             pairs.get("test"),
             validation_from_test="test" in pairs and "validation" not in pairs,
+            names=tuple(_names(parts["train"])),
         )
 
 
@@ -87,6 +88,11 @@ def _pair(path: Path, classes: list[str], size: int) -> Pair:
         )
     y = np.array([classes.index(file.parent.name) for file in files], dtype=np.int64)
     return _cached(path, files, size), y
+
+
+def _names(path: Path) -> list[str]:
+    """The files below a folder, in the order of the samples: class/file.png."""
+    return [f"{one.name}/{file.name}" for one in _folders(path) for file in _images(one)]
 
 
 def _folders(path: Path) -> list[Path]:

@@ -1,0 +1,126 @@
+"""`gcfl audit`: which labels are wrong, at every site."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gcfl.base.errors import ConfigError
+from gcfl.cli.settings import add_verb, settings_of
+
+if TYPE_CHECKING:
+    from gcfl.engine.audit import Audit
+
+_HELP = """\
+Which labels of a run's clients are wrong, which inputs are strange, and what the labels should be.
+RUN is the folder of a finished run; a CONFIG.toml, or settings alone, train first. For example:
+  gcfl audit runs/photos-cnn-robust-seed0-...
+  gcfl audit --data photos/ --model cnn --clients 5
+Below the run's folder, or --out, each site gets a folder of its own:
+  audit.csv     a line per sample, worst first
+  cleaned.csv   ids and labels of what is worth keeping, for gcfl run --labels
+  audit.json    the site as a whole: its share of wrong labels, its confusions, its classes
+and audit.html is one offline page of all of them.
+"""
+
+
+def add(verbs: Any, common: argparse.ArgumentParser) -> None:
+    audit = add_verb(
+        verbs,
+        common,
+        "audit",
+        _audit,
+        "which labels are wrong, at every site",
+        usage="gcfl audit [RUN | CONFIG.toml] [--key value ...] [--out DIR]",
+        description=_HELP,
+    )
+    audit.set_defaults(takes_settings=True)
+    audit.add_argument("--out", type=Path, help="where findings go (RUN/audit)")
+    audit.add_argument("--runs", type=Path, default=Path("runs"), help="where a run goes (runs)")
+    threshold = "a label is called wrong above this probability (0.5)"
+    audit.add_argument("--threshold", type=float, default=0.5, help=threshold)
+    correct = "a wrong label is corrected where another is likelier than this, else dropped (0.9)"
+    audit.add_argument("--correct", type=float, default=0.9, help=correct)
+
+
+def _audit(options: argparse.Namespace, rest: list[str]) -> None:
+    from gcfl.api import audit
+    from gcfl.results.findings import write_findings
+
+    for name in ("threshold", "correct"):
+        if not 0 <= getattr(options, name) <= 1:
+            raise ConfigError(f"--{name} must be in [0, 1], got {getattr(options, name):g}")
+    found = audit(_run_of(options, rest))
+    out = options.out or found.folder / "audit"
+    for site in found.sites:
+        write_findings(site, out / folder_name(site.site), options.correct, options.threshold)
+    (out / "audit.html").write_text(_page(found, options.threshold), encoding="utf-8")
+    _print(found, options.threshold, options.quiet)
+    print(out / "audit.html")
+
+
+def _page(found: Audit, threshold: float) -> str:
+    from gcfl.report.audit_page import audit_page
+
+    title = f"Audit of {found.folder.name}"
+    return audit_page(
+        title, found.sites, found.inputs, found.columns, found.typical, threshold=threshold
+    )
+
+
+def _run_of(options: argparse.Namespace, rest: list[str]) -> Any:
+    """The finished run that is named, or the one that the settings make."""
+    if len(rest) == 1 and Path(rest[0]).is_dir():
+        return rest[0]
+    if len(rest) == 1 and not rest[0].endswith(".toml") and not rest[0].startswith("-"):
+        raise ConfigError(f"{rest[0]} is neither a run folder nor a configuration")
+    from gcfl.api import execute, warn_unused
+    from gcfl.engine.prepare import Given
+    from gcfl.report.progress import Progress
+
+    built, unused = settings_of(rest)
+    with Progress(options.quiet) as progress:
+        warn_unused(built, unused)
+        return execute(built, Given(), options.runs, False, progress.start, progress.round)
+
+
+def folder_name(site: str) -> str:
+    """A site's name as that of a folder, whatever is in it."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", site).lstrip(".") or "site"
+
+
+def _print(found: Audit, threshold: float, quiet: bool) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    table = Table(title="Labels, site by site")
+    for name in ("site", "samples", "wrong labels, %", "called wrong", "strange inputs"):
+        table.add_column(name, justify="left" if name == "site" else "right")
+    for site in found.sites:
+        low, high = (100 * bound for bound in site.interval)
+        table.add_row(
+            site.site.encode("unicode_escape").decode(),
+            f"{len(site):,}",
+            f"{100 * site.rate:.1f} ({low:.1f} to {high:.1f})",
+            f"{int((site.wrong > threshold).sum()):,}",
+            f"{site.summary()['strange']:,}",
+        )
+    if not quiet:
+        console.print(table)
+        for note in dict.fromkeys(note for site in found.sites for note in site.notes):
+            console.print(f"note: {note}", soft_wrap=True, markup=False)
+    if scores := found.scores(threshold):
+        texts = {
+            name: "-" if math.isnan(value) else f"{value:.3f}" for name, value in scores.items()
+        }
+        print(
+            "against the truth: AUROC {auroc}, average precision {average_precision}, precision "
+            "{precision} and recall {recall} at {at:g}; AUROC of strange inputs {strange_auroc}; "
+            "rates off by {rate_error}, {covered} of intervals hold the truth".format(
+                **texts, at=threshold
+            )
+        )

@@ -1,0 +1,200 @@
+"""Which labels are wrong, site by site: a finished run's model looks at every client's samples once
+more, and what the client kept from earlier looks (`gcfl.labels.evidence`) is put beside it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from gcfl.base.data_types import FloatArray, Groups, IntArray, Shard, Tree
+from gcfl.base.errors import ConfigError
+from gcfl.engine.checkpoint import Checkpoint
+from gcfl.engine.prepare import Given, Prepared, federate, prepare
+from gcfl.experiment import Experiment
+from gcfl.labels import NoiseModel, label_posterior, rate_interval
+from gcfl.labels.evidence import NEVER, fits, past, put_together
+from gcfl.labels.strangeness import Strangeness, fit_strangeness
+from gcfl.methods import Setting
+from gcfl.results.findings import EVIDENCE, Findings
+from gcfl.results.folder import RunFolder
+
+_NO_EVIDENCE = (
+    "nothing was kept of earlier looks at these samples: they are judged by the final model alone, "
+    "and a model that trained on a wrong label may believe it (labels.evidence keeps it)"
+)
+
+
+_NONE = 1e-4  # a rate that is as good as none: the fit itself never says 0
+
+
+@dataclass(frozen=True)
+class Judge:
+    """What a site needs in order to judge its samples: the final model, and how strange clean
+    samples are to it.
+    """
+
+    setting: Setting
+    model: Tree
+    classes: tuple[str, ...]
+    usual: Strangeness
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, setting: Setting, model: Tree, classes: Sequence[str | int], clean: Shard) -> Judge:
+        """At the server: from its clean set, of which class means and quantiles leave."""
+        names = tuple(map(str, classes))
+        counts = np.bincount(clean.y.numpy(), minlength=len(names))
+        lacking = [name for name, count in zip(names, counts, strict=True) if count == 0]
+        notes: tuple[str, ...] = ()
+        if lacking:
+            notes = (
+                f"the clean set has no sample of {', '.join(lacking)}: labels of that class are "
+                "judged by what the clients taught the model",
+            )
+        outputs = setting.network.outputs(model, clean.x)
+        return cls(setting, model, names, fit_strangeness(outputs.features.cpu(), clean.y), notes)
+
+    def findings(
+        self, site: str, shard: Shard, ids: Sequence[str], memory: Tree, seed: int = 0
+    ) -> Findings:
+        """Of one site. memory: what it remembers of its labels."""
+        pool = self.setting.pool(self.model, shard)
+        logits, labels = pool.logits, shard.y
+        found = label_posterior(logits, labels)
+        # The rate's own spread: that of the temperature would be another question.
+        known = NoiseModel(temperature=found.temperature)
+        full = label_posterior(logits, labels, NoiseModel("full", temperature=found.temperature))
+        n, rows = len(labels), torch.arange(len(labels))
+        notes, mean = self.notes, None
+        evidence = np.full(n, EVIDENCE.index("final"))
+        if fits(memory, n, pool.classes):
+            mean, last = past(memory)
+            unused = last.numpy() == NEVER
+            evidence = np.where(unused, EVIDENCE.index("unused"), EVIDENCE.index("apart"))
+        else:
+            notes = (*notes, _NO_EVIDENCE)
+        low, high = rate_interval(logits, labels, known, seed=seed)
+        posterior = put_together(found.posterior, mean)
+        confidence, suggested = posterior.max(dim=1)
+        return Findings(
+            site=site,
+            classes=self.classes,
+            ids=tuple(ids),
+            labels=labels.numpy(),
+            wrong=(1 - posterior[rows, labels]).clamp(0, 1).numpy(),
+            suggested=suggested.numpy(),
+            confidence=confidence.numpy(),
+            strange=self.usual.of(pool.features).numpy(),
+            evidence=evidence,
+            rate=found.rate,
+            interval=(low if low > _NONE else 0.0, high),
+            transition=full.transition.numpy(),
+            prior=found.prior.numpy(),
+            notes=notes,
+        )
+
+
+@dataclass(frozen=True)
+class Audit:
+    """A run's sites, and how to look at their samples."""
+
+    folder: Path
+    sites: list[Findings]
+    prepared: Prepared
+    columns: tuple[str, ...] | None = None
+
+    def inputs(self, site: int, places: IntArray) -> npt.NDArray[Any]:
+        """(m, ...) the samples of a site as they came."""
+        clients = self.prepared.federation.clients
+        rows = torch.from_numpy(clients.partition[site][places])
+        return clients.x[rows].numpy()
+
+    @property
+    def typical(self) -> tuple[FloatArray, FloatArray] | None:
+        """Mean and sd of each of a table's columns on the clean set."""
+        clean = self.prepared.federation.validation.x
+        if clean.ndim != 2:
+            return None
+        return clean.double().mean(0).numpy(), clean.double().std(0).numpy()
+
+    def scores(self, threshold: float = 0.5) -> dict[str, float] | None:
+        """Against the truth, where a simulation knows it: AUROC, average precision, precision and
+        recall at the threshold; AUROC of strange inputs, where some belong to no class or were
+        spoiled; the mean absolute error of the sites' rates, and how many of their intervals hold
+        the truth. NaN where a number is not defined.
+        """
+        known = [site for site in self.sites if site.truth is not None]
+        if not known:
+            return None
+        from sklearn.metrics import average_precision_score, roc_auc_score
+
+        truth = np.concatenate([site.truth for site in known if site.truth is not None])
+        wrong = np.concatenate([site.wrong for site in known])
+        strange = np.concatenate([site.strange for site in known])
+        odd = np.concatenate([site.odd for site in known if site.odd is not None])
+        called = wrong > threshold
+        hits = float((called & truth).sum())
+        rates = [float(np.mean(site.truth)) for site in known if site.truth is not None]
+        pairs = list(zip(known, rates, strict=True))
+        return {
+            "auroc": _rated(roc_auc_score, truth, wrong),
+            "average_precision": _rated(average_precision_score, truth, wrong),
+            "precision": hits / float(called.sum()) if called.any() else math.nan,
+            "recall": hits / float(truth.sum()) if truth.any() else math.nan,
+            "strange_auroc": _rated(roc_auc_score, odd, strange),
+            "rate_error": float(np.mean([abs(site.rate - rate) for site, rate in pairs])),
+            "covered": float(
+                np.mean([site.interval[0] <= rate <= site.interval[1] for site, rate in pairs])
+            ),
+        }
+
+
+def _rated(score: Callable[..., Any], truth: npt.NDArray[np.bool_], values: FloatArray) -> float:
+    """NaN where all are alike."""
+    return float(score(truth, values)) if 0 < truth.sum() < len(truth) else math.nan
+
+
+def audit_run(folder: RunFolder, experiment: Experiment, given: Given) -> Audit:
+    """Every client of a finished run."""
+    groups, _ = folder.read_model()
+    source, federation = federate(experiment, given)
+    prepared = prepare(experiment, given, (source, federation))
+    if not prepared.method.server.shares:
+        raise ConfigError(
+            f"an audit needs one model that all sites trained; with {experiment.method} every "
+            "client has its own"
+        )
+    federation = prepared.federation  # as the method saw it
+    judge = Judge.of(prepared.setting, groups["model"], federation.classes, federation.validation)
+    memory = _memory(folder)
+    sites = []
+    names = federation.clients.names
+    for client in range(len(federation.clients)):
+        shard = federation.clients.shard(client)
+        found = judge.findings(
+            names[client] if names else f"client-{client}",
+            shard,
+            source.ids_of(shard.ids),
+            memory.get(client, {}).get("labels", {}),
+            experiment.seed,
+        )
+        if (truth := federation.truth) is not None:
+            spoiled = truth.hit_by("attribute")[shard.ids]
+            odd = spoiled | truth.hit_by("open")[shard.ids]
+            found = replace(found, truth=truth.noisy[shard.ids] & ~spoiled, odd=odd)
+        sites.append(found)
+    return Audit(folder.path, sites, prepared, source.columns)
+
+
+def _memory(folder: RunFolder) -> Mapping[int, Groups]:
+    """What the clients remember; nothing where that was not kept."""
+    checkpoint = Checkpoint(folder.checkpoint)
+    return checkpoint.load()[1] if checkpoint.exists() else {}

@@ -1,0 +1,217 @@
+"""Which labels are wrong, site by site, from a finished run."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_breast_cancer
+from sklearn.metrics import average_precision_score, roc_auc_score
+from torch import nn
+
+import gcfl
+from gcfl.base.errors import ConfigError, RunError
+from gcfl.engine.checkpoint import Checkpoint
+from gcfl.labels import label_posterior
+from gcfl.labels.evidence import past
+from gcfl.results.findings import EVIDENCE, Findings, write_findings
+from helpers import ROOT, run
+
+SCENE = {
+    "method": "robust",
+    "data": {"samples": 900, "clients": 4, "validation": 100, "test": 100},
+    "model": {"name": "mlp", "hidden": [64]},
+    "train": {"lr": 0.05, "epochs": 2},
+    "clean": {"warm_start": 30, "lr": 0.05},
+    "coreset": {"every": 5, "budget": 0.2},
+    "rounds": 20,
+}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    return run(tmp_path_factory.mktemp("runs"), **SCENE)
+
+
+@pytest.fixture(scope="module")
+def audit(finished):
+    return gcfl.audit(finished)
+
+
+def test_wrong_labels_are_found(audit):
+    scores = audit.scores()
+    truth = np.concatenate([site.truth for site in audit.sites])
+    wrong = np.concatenate([site.wrong for site in audit.sites])
+    assert scores["auroc"] == pytest.approx(roc_auc_score(truth, wrong))
+    assert scores["auroc"] > 0.97
+    assert scores["average_precision"] == pytest.approx(average_precision_score(truth, wrong))
+    called = wrong > 0.5
+    assert scores["precision"] == pytest.approx(truth[called].mean())
+    assert scores["recall"] == pytest.approx(called[truth].mean())
+    assert scores["rate_error"] < 0.05
+    assert np.isnan(scores["strange_auroc"])  # nothing is strange here
+
+
+def test_findings_are_the_final_posterior_and_that_of_the_looks_before(finished, audit):
+    """Against the run's own parts, put together by hand."""
+    _, memory = Checkpoint(finished.folder / "checkpoint").load()
+    federation, setting = audit.prepared.federation, audit.prepared.setting
+    model = {name: finished.model.module.state_dict()[name] for name in setting.network.tree()}
+    for client, site in enumerate(audit.sites):
+        shard = federation.clients.shard(client)
+        final = label_posterior(setting.network.outputs(model, shard.x).logits, shard.y)
+        before, last = past(memory[client]["labels"])
+        posterior = ((final.posterior + before) / 2).numpy()
+        rows = np.arange(len(shard))
+        assert np.allclose(site.wrong, 1 - posterior[rows, shard.y], atol=1e-6)
+        assert np.array_equal(site.suggested, posterior.argmax(1))
+        assert site.rate == pytest.approx(final.rate, abs=1e-6)
+        assert site.interval[0] <= site.rate <= site.interval[1]
+        # When each sample was last trained on, by the coresets that the run recorded.
+        expected = np.full(len(shard), -1)
+        for round, chosen in finished.coresets.items():
+            place = {row: at for at, row in enumerate(shard.ids.tolist())}
+            expected[[place[row] for row in chosen[client].indices.tolist()]] = round
+        assert np.array_equal(last.numpy(), expected)
+        unused = site.evidence == EVIDENCE.index("unused")
+        assert np.array_equal(unused, expected < 0)
+
+
+def test_workers_and_many_at_once_keep_the_same_evidence(finished, tmp_path):
+    one = gcfl.audit(finished)
+    for engine, close in (({"workers": 2}, 0.0), ({"vectorised": True}, 1e-2)):
+        other = gcfl.audit(run(tmp_path, **SCENE, engine=engine))
+        for mine, theirs in zip(one.sites, other.sites, strict=True):
+            assert np.allclose(mine.wrong, theirs.wrong, atol=close)
+
+
+def test_a_run_without_evidence_says_what_it_lacks(finished, tmp_path):
+    copy = shutil.copytree(finished.folder, tmp_path / finished.folder.name)
+    shutil.rmtree(copy / "checkpoint")
+    found = gcfl.audit(copy)
+    assert all("final model alone" in site.notes[0] for site in found.sites)
+    assert all((site.evidence == EVIDENCE.index("final")).all() for site in found.sites)
+    assert found.scores()["auroc"] > 0.95
+    plain = gcfl.audit(run(tmp_path, **{**SCENE, "method": "fedavg", "rounds": 3}))
+    assert "final model alone" in plain.sites[0].notes[0]
+
+
+def test_folders_of_the_first_version_can_be_audited(tmp_path):
+    stored = ROOT / "tests/results/version0/runs"
+    (old,) = [folder for folder in stored.iterdir() if "mlp-gcfl-noise40" in folder.name]
+    found = gcfl.audit(shutil.copytree(old, tmp_path / old.name))
+    assert found.sites
+    assert "final model alone" in found.sites[0].notes[-1]
+
+
+def test_cleaned_labels_make_a_better_second_run(finished, audit, tmp_path):
+    for site in audit.sites:
+        write_findings(site, tmp_path / "audit" / site.site)
+    plain = {**SCENE, "method": "fedavg", "rounds": 10}
+    before = run(tmp_path, **plain)
+    again = run(tmp_path, **{**plain, "data": {**SCENE["data"], "labels": str(tmp_path / "audit")}})
+    assert again.rounds[-1].coreset.clean_share > 0.95
+    assert again.accuracy > before.accuracy + 0.05
+
+
+def test_files_of_a_site(audit, tmp_path):
+    site = audit.sites[0]
+    write_findings(site, tmp_path, correct=0.9, drop=0.5)
+    with (tmp_path / "audit.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    assert [float(line["wrong"]) for line in lines] == sorted(
+        (round(float(one), 4) for one in site.wrong), reverse=True
+    )
+    assert {line["id"] for line in lines} == set(site.ids)
+    with (tmp_path / "cleaned.csv").open() as file:
+        cleaned = {line["id"]: line["label"] for line in csv.DictReader(file)}
+    for place, id in enumerate(site.ids):
+        if site.wrong[place] <= 0.5:
+            assert cleaned[id] == site.classes[site.labels[place]]
+        elif site.confidence[place] >= 0.9:
+            assert cleaned[id] == site.classes[site.suggested[place]]
+        else:
+            assert id not in cleaned
+    facts = json.loads((tmp_path / "audit.json").read_text())
+    assert facts["samples"] == len(site)
+    assert sum(facts["evidence"].values()) == len(site)
+    assert sum(one["labelled"] for one in facts["classes"].values()) == len(site)
+    assert site.confusion.sum() == len(site)
+
+
+def test_cells_that_a_spreadsheet_would_run_are_defused(tmp_path):
+    one = np.array([0.1])
+    site = Findings(
+        site="x",
+        classes=("=1+1", "b"),
+        ids=("@cmd",),
+        labels=np.array([0]),
+        wrong=one,
+        suggested=np.array([1]),
+        confidence=one,
+        strange=np.array([np.nan]),
+        evidence=np.array([2]),
+        rate=0.1,
+        interval=(0.0, 0.2),
+        transition=np.eye(2),
+        prior=np.array([0.5, 0.5]),
+    )
+    write_findings(site, tmp_path)
+    assert (tmp_path / "audit.csv").read_text().splitlines()[1] == "'@cmd,'=1+1,0.1,b,0.1,,final"
+
+
+def test_a_run_from_python_is_audited_at_once_and_again_from_its_folder(tmp_path):
+    x, y = load_breast_cancer(return_X_y=True)
+
+    def net():
+        return nn.Sequential(nn.Linear(30, 16), nn.ReLU(), nn.Linear(16, 2))
+
+    result = gcfl.run(
+        data=(x, y), model=net, clients=4, noise=0.3, validation=60, rounds=8, out=tmp_path
+    )
+    first = gcfl.audit(result)
+    assert first.scores()["auroc"] > 0.9
+    assert first.columns is None
+    assert len(first.typical[0]) == 30
+    places = np.array([0, 2])
+    shard = first.prepared.federation.clients.shard(1)
+    assert np.array_equal(first.inputs(1, places), shard.x[torch.from_numpy(places)].numpy())
+    with pytest.raises(ConfigError, match="was made from Python: pass the same data and model"):
+        gcfl.audit(result.folder)
+    again = gcfl.audit(result.folder, data=(x, y), model=net)
+    assert np.array_equal(first.sites[0].wrong, again.sites[0].wrong)
+    with pytest.raises(ConfigError, match="made with other data"):
+        gcfl.audit(result.folder, data=(x + 1, y), model=net)
+
+
+def test_unfinished_runs_and_models_that_never_meet_are_refused(finished, tmp_path):
+    copy = shutil.copytree(finished.folder, tmp_path / finished.folder.name)
+    (copy / "summary.json").unlink()
+    with pytest.raises(RunError, match="is not finished: gcfl resume"):
+        gcfl.audit(copy)
+    alone = run(tmp_path, **{**SCENE, "method": "local-only", "rounds": 1})
+    with pytest.raises(ConfigError, match="needs one model that all sites trained"):
+        gcfl.audit(alone)
+
+
+def test_a_class_that_the_clean_set_lacks_is_named(tmp_path):
+    x, y = load_breast_cancer(return_X_y=True)
+    labels = np.concatenate([y, np.full(40, 2)])
+    inputs = np.concatenate([x, x[:40] + 500])
+    result = gcfl.run(
+        method="fedavg",
+        data=(inputs, labels),
+        validation=(x[:80], y[:80]),
+        test=(x[80:160], y[80:160]),
+        model="logistic",
+        clients=3,
+        rounds=2,
+        out=tmp_path,
+    )
+    found = gcfl.audit(result)
+    assert "the clean set has no sample of 2" in found.sites[0].notes[0]
+    assert found.scores() is None  # nobody knows what is wrong in one's own data
