@@ -1,4 +1,4 @@
-"""Never below the plain way: halves of the cohort compared on the clean set."""
+"""Never below the plain way: judged and plain clients compared on the clean set."""
 
 from __future__ import annotations
 
@@ -74,25 +74,26 @@ def told_plain(broadcasts):
     seed=st.integers(0, 5),
     first=st.integers(1, 30),
 )
-def test_halves_are_halves_swapped_in_the_second_round(clients, seed, first):
+def test_groups_are_swapped_in_the_second_round(clients, seed, first):
     ready = prepared(**{**GUARDED, "seed": seed})
     state = no_comparison() | {"guard.next": torch.tensor(first)}
     cohort = tuple(sorted(clients))
-    halves = []
+    back = state | {"guard.back": torch.tensor(True)}
+    groups = []
     for round in (first, first + 1):
         view = ServerView(ready.setting, round, {}, ready.federation.validation, cohort)
-        halves.append(set(plain_clients(state, view)))
-    assert halves[0] | halves[1] == clients
-    assert not halves[0] & halves[1]
-    assert abs(len(halves[0]) - len(halves[1])) <= 1
+        groups.append(set(plain_clients(state, view)))
+        # Where clients are plain, the same few are judged.
+        assert set(plain_clients(back, view)) == clients - groups[-1]
+    assert not groups[0] & groups[1]
+    assert len(groups[0]) == len(groups[1]) == max(2, len(clients) // 3)
     for round in (first - 1, first + 2):
         view = ServerView(ready.setting, round, {}, ready.federation.validation, cohort)
         assert plain_clients(state, view) == ()
-        back = state | {"guard.back": torch.tensor(True)}
         assert plain_clients(back, view) == cohort
 
 
-def test_too_few_clients_are_not_halved():
+def test_too_few_clients_are_not_compared():
     ready = prepared(**GUARDED)
     view = ServerView(ready.setting, 1, {}, ready.federation.validation, (0, 1, 2))
     assert plain_clients(no_comparison(), view) == ()
@@ -110,18 +111,22 @@ def test_a_comparison_is_its_definition():
         return min(float(cross_entropy(logits / t, clean.y)) for t in grid.tolist())
 
     gains = []
-    for broadcasts, answers, _, step in seen[1:]:
-        plain = told_plain(broadcasts)
-        means = {}
-        for whether in (True, False):
-            half = [answers[c].delta for c in answers if (c in plain) == whether]
+    groups = [told_plain(broadcasts) for broadcasts, *_ in seen]
+    assert groups[0] == set()
+    for place, (broadcasts, answers, _, step) in enumerate(seen[1:], start=1):
+        plain, judged = groups[place], groups[3 - place]  # swapped in the other round
+        means = []
+        for group in (plain, judged):
+            deltas = [answers[client].delta for client in group]
             sent = broadcasts[0].model
-            means[whether] = {
-                name: tensor + sum(delta[name] for delta in half) / len(half)
-                for name, tensor in sent.items()
-            }
-        gains.append(loss(means[True]) - loss(means[False]))
-        # The plain half drew among all its samples, at its budget.
+            means.append(
+                {
+                    name: tensor + sum(delta[name] for delta in deltas) / len(deltas)
+                    for name, tensor in sent.items()
+                }
+            )
+        gains.append(loss(means[0]) - loss(means[1]))
+        # The plain ones drew among all its samples, at its budget.
         shares = [len(step.observed[c].coreset.indices) for c in sorted(plain)]
         sizes = ready.federation.clients.partition.sizes[sorted(plain)]
         assert shares == [max(1, round(0.2 * size)) for size in sizes]
@@ -140,7 +145,7 @@ def test_comparisons_wait_twice_as_long_while_nothing_changes():
         assert int(state["guard.next"]) == round
         view = ServerView(ready.setting, round + 1, {}, ready.federation.validation, (0, 1, 2))
         state |= {"guard.first": torch.tensor(gain, dtype=torch.float64)}
-        state |= compared(state, view, Replies({}), 4)  # no halves: this round's gain is 0
+        state |= compared(state, view, Replies({}), 4)  # no groups: this round's gain is 0
         assert bool(state["guard.back"]) == (gain < 0)
 
 
@@ -160,7 +165,7 @@ def test_what_is_distrusted_stays_out_of_the_model(kind):
             ready.federation.validation,
             tuple(broadcasts),
         )
-        # Where the trusted half is missing, the other one counts.
+        # Where nobody of the trusted kind answers, the others count.
         only = answers.among(plain)
         assert distrusted(state.parts["labels"], view, only) == []
 
@@ -168,6 +173,7 @@ def test_what_is_distrusted_stays_out_of_the_model(kind):
 def test_where_judging_does_harm_clients_fall_back(wrongest, tmp_path, caplog):
     caplog.set_level("INFO", logger="gcfl")
     harmful = {**GUARDED, "method": "wrongest+robust", "train": {"loss": "cross-entropy"}}
+    harmful |= {"data": {"clients": 8, "samples": 1000}, "seed": 3}
     bad = run(tmp_path, **harmful)
     assert next(one.guard["plain"] for one in bad.rounds if one.guard) == 1.0
     assert any("plain draws do better" in text for text in caplog.messages)

@@ -1,16 +1,17 @@
 """Never below the plain way: whether judging labels helps is measured on the server's clean set.
 
-In the two rounds of a *comparison*, half of the round's clients are *plain*: they draw at random
-among all their samples and train with T = I. In the second round the halves are swapped, so that
-who holds what cancels. Both halves start from the same model θ, and the server compares
+In the two rounds of a *comparison*, a third of the round's clients (at least two) are *plain*:
+they draw at random among all their samples and train with T = I. As many others are their
+counterpart; in the second round the two groups are swapped, so that who holds what cancels. Both
+start from the same model θ, and the server compares
 
     gain = L(θ + mean Δ_plain) - L(θ + mean Δ_judged)
 
 by the cross-entropy on D_S after the best temperature. D_S needs no part of its own for this: the
 server may have trained θ on it, but no Δ. Earlier gains count half of the next one's. Where their
-sum is below 0, all clients are plain until a later comparison says otherwise. Only updates of the
-kind that is trusted by then enter the model, so a comparison costs one round's worth of updates
-and nothing else.
+sum is below 0, all clients are plain until a later comparison says otherwise, and it is the judged
+who are a third. Only updates of the kind that is trusted by then enter the model, so a comparison
+costs two thirds of a round's updates and nothing else.
 
 The first comparison begins in round 1, the second G rounds later; while nothing changes each waits
 twice as long as the one before, and G rounds again after a change.
@@ -32,7 +33,8 @@ from gcfl.methods.replies import Replies
 from gcfl.methods.views import ServerView
 
 log = logging.getLogger("gcfl")
-_FEWEST = 4  # clients in a round, below which halves say nothing
+_FEWEST = 4  # clients in a round, below which two groups say nothing
+_PART = 3  # of the clients in a round are of the other kind in a comparison: one of so many
 _FADES = 0.5
 _WORST = 100.0  # a loss that counts for any that is larger, or none
 # first: of the two gains. gain: the sum. back: fallen back. next: the round of the next
@@ -49,40 +51,41 @@ def no_comparison() -> Tree:
 
 def plain_clients(state: Tree, view: ServerView) -> tuple[int, ...]:
     """Who is plain in this round."""
-    if (half := _half(state, view)) is not None:
-        return half
-    return view.clients if bool(state["guard.back"]) else ()
+    others = _groups(state, view)[0]
+    if not bool(state["guard.back"]):
+        return tuple(sorted(others))
+    return tuple(one for one in view.clients if one not in others)
 
 
-def _half(state: Tree, view: ServerView) -> tuple[int, ...] | None:
-    """The plain half of the cohort, by an order that stays for the comparison; None in rounds that
-    compare nothing.
+def _groups(state: Tree, view: ServerView) -> tuple[list[int], list[int]]:
+    """Those of the kind that is not trusted, and their counterpart, by an order that stays for the
+    comparison; nobody in rounds that compare nothing.
     """
     first = int(state["guard.next"])
     if view.round not in (first, first + 1) or len(view.clients) < _FEWEST:
-        return None
+        return [], []
     seed = view.setting.seed
     ranked = sorted(view.clients, key=lambda one: (rng.key(seed, "guard", first, one), one))
-    middle = len(ranked) // 2
-    return tuple(sorted(ranked[middle:] if view.round > first else ranked[:middle]))
+    size = max(2, len(ranked) // _PART)
+    one, other = ranked[:size], ranked[size : 2 * size]
+    return (other, one) if view.round > first else (one, other)
 
 
 def distrusted(state: Tree, view: ServerView, replies: Replies) -> list[int]:
     """In a comparison: whose updates are not of the trusted kind, and do not enter the model."""
-    plain = _half(state, view)
-    if plain is None:
-        return []
-    other = [one for one in replies if (one in plain) != bool(state["guard.back"])]
-    return other if len(other) < len(replies) else []
+    others = [one for one in _groups(state, view)[0] if one in replies]
+    return others if len(others) < len(replies) else []
 
 
 def compared(state: Tree, view: ServerView, replies: Replies, period: int) -> Tree:
-    """The state after a round: what the two halves' updates did for the clean set."""
+    """The state after a round: what the two groups' updates did for the clean set."""
     before = {name: state[name] for name in _NAMES}
     first = int(state["guard.next"])
     if view.round not in (first, first + 1):
         return before
-    gain = _gain(view, replies, _half(state, view))
+    groups = _groups(state, view)
+    judged, plain = groups if bool(state["guard.back"]) else reversed(groups)
+    gain = _gain(view, replies, plain, judged)
     if view.round == first:
         return before | {"guard.first": gain}
     total = _FADES * state["guard.gain"] + state["guard.first"] + gain
@@ -101,15 +104,12 @@ def compared(state: Tree, view: ServerView, replies: Replies, period: int) -> Tr
     return dict(zip(_NAMES, values, strict=True))
 
 
-def _gain(view: ServerView, replies: Replies, plain: tuple[int, ...] | None) -> Tensor:
-    """0 where a half is missing."""
-    halves = [
-        replies.among([one for one in replies if (one in (plain or ())) == whether])
-        for whether in (True, False)
-    ]
-    if not all(len(half) for half in halves):
+def _gain(view: ServerView, replies: Replies, plain: list[int], judged: list[int]) -> Tensor:
+    """0 where a group is missing."""
+    groups = [replies.among([one for one in who if one in replies]) for who in (plain, judged)]
+    if not all(len(group) for group in groups):
         return torch.tensor(0.0, dtype=torch.float64)
-    losses = [_loss(view, step(view, half.mean(by_examples=False), 1.0)) for half in halves]
+    losses = [_loss(view, step(view, group.mean(by_examples=False), 1.0)) for group in groups]
     return torch.tensor(losses[0] - losses[1], dtype=torch.float64)
 
 
