@@ -52,6 +52,25 @@ def test_own_data(tmp_path, monkeypatch, capsys):
     }
 
 
+def test_an_audit_and_a_second_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GCFL_DATA_HOME", str(tmp_path / "home"))
+    names = {"__name__": "tutorial"}
+    _, *rest = blocks("audit.md")  # the first only says what the command is like
+    for language, text in rest:
+        if language == "python":
+            exec(compile(text, "tutorial", "exec", dont_inherit=True), names)  # noqa: S102
+        elif not language:
+            for line in text.strip().splitlines():
+                assert cli.main([*shlex.split(line)[1:], "--quiet"]) == 0, line
+    lines = capsys.readouterr().out.splitlines()
+    called = next(line for line in lines if "labels are called wrong" in line)
+    shares = [int(one) for one in re.findall(r"(\d+)%", called)]
+    assert min(shares) > 80
+    before, after = (float(re.search(r"accuracy ([\d.]+)", line)[1]) for line in lines[-2:])
+    assert after > before + 0.02
+
+
 def test_a_method_of_ones_own(tmp_path, monkeypatch, own_words):
     monkeypatch.chdir(tmp_path)
     names: dict = {"__name__": "tutorial"}
