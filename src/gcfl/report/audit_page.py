@@ -72,20 +72,22 @@ def _confusion(sites: Sequence[Findings]) -> list[str]:
             f'<div class="scroll"><table class="pairs">{inside}</table></div>',
             press,
         ]
-    heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in names)
+    heads = "".join(f'<th scope="col"><div>{escape(name)}</div></th>' for name in names)
     rows = "".join(
-        f'<tr><th scope="row">{escape(name)}</th>'
+        f'<tr><th scope="row"><div>{escape(name)}</div></th>'
         + "".join(_cell(names, a, b, int(table[a, b]), pairs[0][2]) for b in range(len(names)))
         + "</tr>"
         for a, name in enumerate(names)
     )
-    caption = (
-        "<caption>Samples of all sites: a line per label, a column per suggested class</caption>"
-    )
-    inside = (
-        f'{caption}<thead><tr><th scope="col">label</th>{heads}</tr></thead><tbody>{rows}</tbody>'
-    )
-    return [head, f'<div class="scroll"><table class="matrix">{inside}</table></div>', press]
+    words = "Samples of all sites" if len(sites) > 1 else "Samples"
+    inside = f'<thead><tr><th scope="col">label</th>{heads}</tr></thead><tbody>{rows}</tbody>'
+    return [
+        head,
+        f'<p class="note" id="matrix">{words}: a line per label, a column per suggested class.</p>',
+        '<div class="scroll"><table class="matrix" aria-labelledby="matrix">'
+        f"{inside}</table></div>",
+        press,
+    ]
 
 
 def _cell(names: Sequence[str], label: int, suggested: int, times: int, most: int) -> str:
@@ -96,14 +98,13 @@ def _cell(names: Sequence[str], label: int, suggested: int, times: int, most: in
         return f'<td class="same">{times:,}</td>'
     if not times:
         return '<td class="none">0</td>'
-    share = times / most
+    share = times / most  # a tenth at least, or one would not see it
     words = f"{times} labelled {names[label]}, look like {names[suggested]}"
     button = (
         f'<button type="button" data-label="{label}" data-suggested="{suggested}" '
         f'title="{escape(words)}" aria-label="{escape(words)}">{times:,}</button>'
     )
-    kind = "shade strong" if share > 0.55 else "shade"
-    return f'<td class="{kind}" style="--share: {100 * share:.0f}%">{button}</td>'
+    return f'<td class="shade" style="--share: {0.1 + 0.9 * share:.2f}">{button}</td>'
 
 
 def _filters(data: dict[str, Any], threshold: float) -> list[str]:
@@ -130,7 +131,7 @@ def _filters(data: dict[str, Any], threshold: float) -> list[str]:
             " only strange inputs</label>"
         )
     at = f'<button type="button" id="at" data-at="{100 * threshold:.1f}">'
-    asked.append(f"{at}Only above the threshold, {percent(threshold)}</button>")
+    asked.append(f"{at}Above the threshold: {percent(threshold)}</button>")
     asked.append('<button type="reset">Show all</button>')
     return [
         '<h2 id="samples">Samples, worst first</h2>',

@@ -62,7 +62,6 @@ def samples(
     known = [site.truth if site.truth is not None else np.full(len(site), -1) for site in sites]
     rows = _carried(strange, embedded)
     pictures, cells = _carry(rows, owner, place, sites, inputs, columns, typical)
-    # Rounded up: then "more than 50%" means the same here as it does for the exact number.
     return {
         "parts": _PARTS,
         "strangeFrom": round(STRANGE * _PARTS),
@@ -73,7 +72,7 @@ def samples(
         "id": [ids[number] for number in order],
         "label": _codes([coded(site, classes, site.labels) for site in sites], order),
         "suggested": _codes([coded(site, classes, site.suggested) for site in sites], order),
-        "wrong": np.ceil(wrong[order] * _PARTS - 1e-6).astype(int).tolist(),
+        "wrong": _parts_above(wrong[order]),
         "confidence": _parts(_joined([site.confidence for site in sites])[order]),
         "strange": _parts(strange),
         "evidenced": _codes([site.evidence for site in sites], order),
@@ -99,6 +98,14 @@ def _joined(lists: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
 def _codes(lists: Sequence[npt.NDArray[Any]], order: IntArray) -> list[int]:
     found: list[int] = _joined(lists).astype(int)[order].tolist()
     return found
+
+
+def _parts_above(values: FloatArray) -> list[int]:
+    """Rounded up, so that "more than 50%" means here what it means for the exact numbers; but only
+    certainty is written as such.
+    """
+    found = np.minimum(np.ceil(values * _PARTS - 1e-6), np.where(values < 1, _PARTS - 1, _PARTS))
+    return [int(value) for value in found.tolist()]
 
 
 def _parts(values: FloatArray) -> list[int | None]:

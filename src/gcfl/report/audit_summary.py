@@ -51,23 +51,33 @@ def detection(
 
 
 def summary(sites: Sequence[Findings], threshold: float, correct: float) -> list[str]:
-    """A column per site where there is one, else a line per site and one for all."""
-    told = any(site.truth is not None for site in sites)
-    rows = [_row(site.site, [site], threshold, correct, told) for site in sites]
-    parts = ["<h2>Summary</h2>"]
-    if len(rows) == 1:
-        parts.append(html_table(["", ""], [list(pair) for pair in rows[0]], kind="facts"))
-    elif rows:
-        rows.append(_row("all sites", sites, threshold, correct, told))
-        texts = [[text for _, text in row] for row in rows]
-        marks = [*("" for _ in sites), "total"]
-        parts.append(html_table([head for head, _ in rows[0]], texts, marks))
+    """A line per fact where there is one site, else a line per site and one for all of them."""
+    rows = [_row(site.site, [site], threshold, correct) for site in sites]
+    if len(sites) > 1:
+        rows.append(_row("all sites", sites, threshold, correct))
+    parts = ["<h2>Summary</h2>", *_facts(rows)]
     notes = [f"{site.site}: {note}" for site in sites for note in site.notes]
     parts += [f'<p class="warn">{escape(note)}</p>' for note in notes]
-    return [*parts, *_legend(sites, threshold, correct, told)]
+    parts += [f'<p class="note">{escape(line)}</p>' for line in _legend(sites, threshold, correct)]
+    if any(site.truth is not None for site in sites):
+        scores = [_scores(site.site, [site], threshold) for site in sites]
+        if len(sites) > 1:
+            scores.append(_scores("all sites", sites, threshold))
+        parts += ["<h3>Against the truth of this simulation</h3>", *_facts(scores)]
+        means = "; ".join(f"{name}: {text}" for name, text in _SCORES.items())
+        parts.append(f'<p class="note">{escape(means)}.</p>')
+    return parts
 
 
-def _row(name: str, sites: Sequence[Findings], threshold: float, correct: float, told: bool) -> Row:
+def _facts(rows: Sequence[Row]) -> list[str]:
+    if len(rows) == 1:
+        return [html_table(["", ""], [list(pair) for pair in rows[0]], kind="facts")]
+    heads = [head for head, _ in rows[0]] if rows else []
+    marks = [*("" for _ in rows[1:]), "total"]
+    return [html_table(heads, [[text for _, text in row] for row in rows], marks, "sites")]
+
+
+def _row(name: str, sites: Sequence[Findings], threshold: float, correct: float) -> Row:
     """One site, or several taken together, as heads and texts."""
     size = sum(map(len, sites))
     above = sum(int((site.wrong > threshold).sum()) for site in sites)
@@ -77,24 +87,29 @@ def _row(name: str, sites: Sequence[Findings], threshold: float, correct: float,
     if len(sites) == 1 and size and not any(map(math.isnan, sites[0].interval)):
         low, high = sites[0].interval
         rate += f" ({percent(low)} to {percent(high)})"
-    row = [
+    return [
         ("site", name),
         ("samples", f"{size:,}"),
         ("wrong labels, estimated (95% interval)", rate),
         ("strange inputs", _strange(sites)),
-        (f"above {percent(threshold)}", f"{above:,}"),
+        (f"taken for wrong, above {percent(threshold)}", f"{above:,}"),
         ("to correct", f"{above - (size - kept):,}"),
         ("to drop", f"{size - kept:,}"),
-        ("most often", _commonest(sites)),
+        ("commonest mistake", _commonest(sites)),
         ("judged", _evidence(sites)),
     ]
-    if told:
-        known = [(site.truth, site.wrong) for site in sites if site.truth is not None]
-        truth = np.concatenate([np.zeros(0, dtype=bool), *(truth for truth, _ in known)])
-        wrong = np.concatenate([np.zeros(0), *(wrong for _, wrong in known)])
-        scores = detection(truth, wrong, threshold)
-        row += [(name, "-" if score is None else f"{score:.3f}") for name, score in scores.items()]
-    return row
+
+
+def _scores(name: str, sites: Sequence[Findings], threshold: float) -> Row:
+    known = [(site.truth, site.wrong) for site in sites if site.truth is not None]
+    truth = np.concatenate([np.zeros(0, dtype=bool), *(truth for truth, _ in known)])
+    wrong = np.concatenate([np.zeros(0), *(wrong for _, wrong in known)])
+    scores = detection(truth, wrong, threshold)
+    return [
+        ("site", name),
+        ("wrong labels", f"{int(truth.sum()):,}" if known else "-"),
+        *((head, "-" if score is None else f"{score:.3f}") for head, score in scores.items()),
+    ]
 
 
 def _strange(sites: Sequence[Findings]) -> str:
@@ -121,7 +136,7 @@ def _evidence(sites: Sequence[Findings]) -> str:
     return ", ".join(used) or "-"
 
 
-def _legend(sites: Sequence[Findings], threshold: float, correct: float, told: bool) -> list[str]:
+def _legend(sites: Sequence[Findings], threshold: float, correct: float) -> list[str]:
     """What the words of the table mean, those that are used."""
     lines = [
         f"A label is taken for wrong where that is likelier than {percent(threshold)}. It is "
@@ -131,20 +146,9 @@ def _legend(sites: Sequence[Findings], threshold: float, correct: float, told: b
         lines.append(
             f"An input is strange where it is stranger than {percent(STRANGE)} of the clean set."
         )
-    used = [
-        name
-        for place, name in enumerate(EVIDENCE)
-        if any((s.evidence == place).any() for s in sites)
-    ]
-    if used:
-        lines.append("Judged: " + "; ".join(f"{name}, {_MEANS[name]}" for name in used) + ".")
-    if told:
-        lines.append(
-            "This is a simulation, so it is known which labels are wrong. "
-            + "; ".join(f"{name}: {means}" for name, means in _SCORES.items())
-            + "."
-        )
-    return [f'<p class="note">{escape(line)}</p>' for line in lines]
+    used = {EVIDENCE[place] for site in sites for place in set(site.evidence.tolist())}
+    means = "; ".join(f"{name}, {text}" for name, text in _MEANS.items() if name in used)
+    return [*lines, f"Judged: {means}."] if used else lines
 
 
 def label_counts(sites: Sequence[Findings]) -> IntArray:
