@@ -318,19 +318,22 @@ def test_many_classes_show_the_commonest_pairs():
 
 
 def test_images_of_any_kind_become_bytes():
+    def shades(raw):
+        return np.stack(list(as_bytes(raw))).ravel().astype(int)
+
     bytes_ = np.arange(48, dtype=np.uint8).reshape(1, 3, 4, 4)
-    assert as_bytes(bytes_) is bytes_
-    shares = np.array([[[[0.0, 0.5], [0.25, 1.0]]]])
-    assert as_bytes(shares).ravel().tolist() == [0, 128, 64, 255]
-    wide = np.linspace(-3, 5, 64).reshape(1, 1, 8, 8)
-    assert as_bytes(wide).min() == 0
-    assert as_bytes(wide).max() == 255
-    assert (np.diff(as_bytes(wide).ravel().astype(int)) >= 0).all()
-    assert as_bytes(np.full((1, 1, 2, 2), 7.0)).ravel().tolist() == [0] * 4
-    assert as_bytes(np.full((1, 1, 2, 2), np.nan)).ravel().tolist() == [0] * 4
+    assert shades(bytes_).tolist() == list(range(48))
+    assert shades(np.array([[[[0.0, 0.5], [0.25, 1.0]]]])).tolist() == [0, 128, 64, 255]
+    wide = shades(np.linspace(-3, 5, 64).reshape(1, 1, 8, 8))
+    assert (wide.min(), wide.max()) == (0, 255)
+    assert (np.diff(wide) >= 0).all()
+    two = shades(np.stack([np.full((1, 2, 2), 2.0), np.full((1, 2, 2), 4.0)]))
+    assert two.tolist() == [0] * 4 + [255] * 4  # one scale for all, so that dark stays dark
+    assert shades(np.full((1, 1, 2, 2), 7.0)).tolist() == [0] * 4
+    assert shades(np.full((1, 1, 2, 2), np.nan)).tolist() == [0] * 4
     broken = np.linspace(0, 16, 10_000).reshape(1, 1, 100, 100)
-    broken[0, 0, 0, 0] = 1e9  # one pixel does not make all others black
-    assert as_bytes(broken).mean() > 100
+    broken[0, 0, 0, :3] = [1e9, np.inf, np.nan]  # a few pixels do not make all others black
+    assert shades(broken).mean() > 100
 
 
 @pytest.mark.parametrize("shape", [(1, 300, 200), (3, 300, 200), (300, 200)])
@@ -434,6 +437,8 @@ def test_pictures_are_seen(opened, tmp_path, width, dark):
     assert browser.ask(SHOWN) == 96
     assert browser.ask("document.documentElement.scrollWidth") <= width
     assert browser.ask(CUT) == []
+    numbers = "document.querySelectorAll('.row:not(.head) > :is(.wrong, .strange, .evidence)')"
+    assert browser.ask(f"[...{numbers}].every((one) => one.scrollWidth <= one.clientWidth)")
     browser.picture(tmp_path / "page.png")
     pixels = np.asarray(Image.open(tmp_path / "page.png").convert("L"))
     assert (np.median(pixels[:800]) < 60) == dark

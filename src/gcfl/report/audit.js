@@ -88,6 +88,8 @@
     if (picture) {
       const image = element("img");
       image.alt = `sample ${data.id[row]}`;
+      // Few pixels are shown as squares, many are smoothed.
+      image.addEventListener("load", () => image.classList.toggle("coarse", image.naturalWidth < 64));
       image.src = picture;
       made.append(image);
     } else made.append(element("div", "blank", "no picture"));

@@ -64,7 +64,7 @@ def _confusion(sites: Sequence[Findings]) -> list[str]:
             for a, b, times in pairs
         )
         heads = "".join(f'<th scope="col">{h}</th>' for h in ("label", "looks like", "samples"))
-        words = f"<p>The {len(pairs)} commonest of {len(names)} classes' pairs, all sites.</p>"
+        words = f"<p>Of {len(names)} classes, the pairs that are confused most often.</p>"
         inside = f"<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody>"
         return [
             head,
@@ -153,8 +153,11 @@ def _lists(data: dict[str, Any]) -> list[str]:
     parts = []
     if data["pictures"] or data["cells"]:
         number = len(data["rows"])
-        every = number == len(data["id"])
-        which = "All samples are" if every else f"The {number:,} worst samples are"
+        which = f"The {number:,} worst samples are"
+        if number == len(data["id"]):
+            which = "All samples are"
+        elif data["rows"] != list(range(number)):
+            which = f"{number:,} samples, the worst ones and some strange inputs, are"
         if data["pictures"]:
             room = '<div id="cards" class="cards"></div>'
             note = f"{which} shown with their picture."

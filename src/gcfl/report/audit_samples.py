@@ -8,7 +8,8 @@ from __future__ import annotations
 import base64
 import io
 import json
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ Typical = tuple[FloatArray, FloatArray]
 
 _PARTS = 10_000  # probabilities are whole numbers of this part: short, and as exact as audit.csv
 _SIDE = 128  # pixels of a picture, at most
+_PIXELS = 1_000_000  # that are looked at to find black and white
 _COLUMNS = 3  # of a table's row
 _FOR_STRANGE = 5  # one in so many embedded samples may be there as a strange input alone
 
@@ -110,10 +112,8 @@ def _parts_above(values: FloatArray) -> list[int]:
 
 def _parts(values: FloatArray) -> list[int | None]:
     """Rounded down, so that nothing is strange by rounding; None where nothing is known."""
-    return [
-        None if np.isnan(value) else int(value)
-        for value in np.floor(values * _PARTS + 1e-6).tolist()
-    ]
+    found = np.minimum(np.floor(values * _PARTS + 1e-6), np.where(values < 1, _PARTS - 1, _PARTS))
+    return [None if math.isnan(value) else int(value) for value in found.tolist()]
 
 
 def _carried(strange: FloatArray, embedded: int) -> IntArray:
@@ -163,24 +163,29 @@ def _is_image(raw: npt.NDArray[Any]) -> bool:
     return raw.ndim == 3 or (raw.ndim == 4 and raw.shape[1] in (1, 3))
 
 
-def as_bytes(raw: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-    """Images (m, channels, height, width) or (m, height, width) as 0 to 255. Numbers from 0 to 1
-    are shares of white; any others are stretched from the darkest to the lightest of these images,
-    but for the last thousandth on both sides, which a few broken pixels may hold.
+def as_bytes(raw: npt.NDArray[Any]) -> Iterator[npt.NDArray[np.uint8]]:
+    """Images (m, channels, height, width) or (m, height, width), each as 0 to 255. Numbers from 0
+    to 1 are shares of white; any others are stretched from the darkest to the lightest of these
+    images, but for the last thousandth on both sides, which a few broken pixels may hold.
     """
     if raw.dtype == np.uint8:
-        return raw
-    values = raw.astype(np.float64)
-    finite = values[np.isfinite(values)]
-    if not finite.size:
-        return np.zeros(raw.shape, dtype=np.uint8)
-    low, high = 0.0, 1.0
-    if finite.min() < 0 or finite.max() > 1:
-        low, high = np.quantile(finite, [0.001, 0.999])
-    if low >= high:
-        low, high = finite.min(), finite.max()
-    shares = (np.nan_to_num(values, nan=low) - low) / ((high - low) or 1.0)
-    return np.round(np.clip(shares, 0, 1) * 255).astype(np.uint8)
+        yield from raw
+        return
+    low, high = _range(raw)
+    for image in raw:
+        values = np.nan_to_num(image.astype(np.float64), nan=low)
+        shares = (values - low) / ((high - low) or 1.0)
+        yield np.round(np.clip(shares, 0, 1) * 255).astype(np.uint8)
+
+
+def _range(raw: npt.NDArray[Any]) -> tuple[float, float]:
+    """What is black and what is white; of many pixels, some are looked at."""
+    some = raw.reshape(-1)[:: max(1, raw.size // _PIXELS)].astype(np.float64)
+    finite = some[np.isfinite(some)]
+    if not finite.size or (raw.min() >= 0 and raw.max() <= 1):
+        return 0.0, 1.0
+    low, high = np.quantile(finite, [0.001, 0.999])
+    return (low, high) if low < high else (float(finite.min()), float(finite.max()))
 
 
 def png(image: npt.NDArray[np.uint8]) -> str:
