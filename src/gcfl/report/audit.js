@@ -40,7 +40,8 @@
     ["suggested", "looks like", suggested],
     ["confidence", "how likely", (row) => percent(data.confidence[row])],
     ["wrong", "label wrong", (row) => percent(data.wrong[row])],
-    data.strange.some((one) => one !== null) && ["strange", "strange", (row) => percent(data.strange[row])],
+    data.strange.some((one) => one !== null)
+      && ["strange", "strange", (row) => percent(data.strange[row])],
     ["evidence", "judged", (row) => data.evidence[data.evidenced[row]]],
     data.truth && ["truth", "in truth", truth],
   ].filter(Boolean);
@@ -89,22 +90,27 @@
       const image = element("img");
       image.alt = `sample ${data.id[row]}`;
       // Few pixels are shown as squares, many are smoothed.
-      image.addEventListener("load", () => image.classList.toggle("coarse", image.naturalWidth < 64));
+      image.addEventListener("load", () => {
+        image.classList.toggle("coarse", image.naturalWidth < 64);
+      });
       image.src = picture;
       made.append(image);
     } else made.append(element("div", "blank", "no picture"));
     const words = element("figcaption");
+    const known = data.truth && data.truth[row] >= 0;
     const lines = [
-      ["p", "label: ", label(row), ""],
-      ["p", "looks like: ", suggested(row), `, ${percent(data.confidence[row], 0)}`],
-      ["p", "label wrong: ", percent(data.wrong[row], 0), data.truth && data.truth[row] >= 0 ? ` (in truth ${truth(row)})` : ""],
+      ["label: ", label(row), ""],
+      ["looks like: ", suggested(row), `, ${percent(data.confidence[row], 0)}`],
+      ["label wrong: ", percent(data.wrong[row], 0), known ? ` (in truth ${truth(row)})` : ""],
     ];
-    lines.forEach(([kind, before, name, after]) => {
-      const line = element(kind, "", before);
+    lines.forEach(([before, name, after]) => {
+      const line = element("p", "", before);
       line.append(element("b", "", name), after);
       words.append(line);
     });
-    if (strange(row)) words.append(element("p", "odd", `input stranger than ${percent(data.strange[row])}`));
+    if (strange(row)) {
+      words.append(element("p", "odd", `input stranger than ${percent(data.strange[row])}`));
+    }
     const site = data.sites.length > 1 ? `${data.sites[data.site[row]]}, ` : "";
     words.append(element("p", "small", `${site}${data.id[row]}`));
     made.append(words);
@@ -152,7 +158,8 @@
   box.append(rows);
   list.append(head, box);
   const wide = { site: 1.2, id: 2, label: 1.5, suggested: 1.5, truth: 0.9 };
-  list.style.setProperty("--columns", columns.map(([name]) => `minmax(0, ${wide[name] || 1}fr)`).join(" "));
+  const widths = columns.map(([name]) => `minmax(0, ${wide[name] || 1}fr)`);
+  list.style.setProperty("--columns", widths.join(" "));
 
   const rowOf = (place) => {
     const made = element("div", "row");
@@ -171,7 +178,8 @@
   const drawRows = () => {
     const high = parseFloat(getComputedStyle(list).getPropertyValue("--high"));
     const first = Math.max(0, Math.floor(list.scrollTop / high) - SPARE);
-    const last = Math.min(shown.length, Math.ceil((list.scrollTop + list.clientHeight) / high) + SPARE);
+    const end = Math.ceil((list.scrollTop + list.clientHeight) / high) + SPARE;
+    const last = Math.min(shown.length, end);
     box.style.height = `${shown.length * high}px`;
     rows.style.transform = `translateY(${first * high}px)`;
     list.setAttribute("aria-rowcount", shown.length + 1);
