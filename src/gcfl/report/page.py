@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from html import escape
-from importlib import resources
 
 from gcfl import __version__
 from gcfl.report import tables
-from gcfl.report.plots import PALETTE, Bars, Chart, Plot, Section, line_names, table
+from gcfl.report.markup import count, document, html_table
+from gcfl.report.plots import Bars, Chart, Plot, Section, line_names, table
 from gcfl.report.svg import draw, number, swatch
 from gcfl.report.tables import Beside
 from gcfl.report.track import energy_note
 from gcfl.results.groups import Study, order, shown
 from gcfl.results.measures import human, measure, seen_in
 from gcfl.results.run import Collected, Run
-
-# The browser itself refuses every request, should a name ever slip through the escaping.
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 
 _MOST_NAMED = 5
 # The set-up in a sentence, by setting.
@@ -46,31 +43,7 @@ def page(
     body += [_paper(one) for one in paper]
     body += [_section(section, lines) for section in sections]
     body += [*_settings(study), *_environments(study.runs), *_runs(study.runs)]
-    style, script = (
-        resources.files("gcfl.report").joinpath(name).read_text(encoding="utf-8")
-        for name in ("page.css", "page.js")
-    )
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>\n{_colours()}{style}</style>\n</head>\n<body>\n"
-        + "\n".join(body)
-        + f"\n<script>\n{script}</script>\n</body>\n</html>\n"
-    )
-
-
-def _colours() -> str:
-    """The palette as variables of the style sheet, on light, dark and printed paper."""
-    light, dark = (
-        " ".join(f"--c{place}: {pair[which]};" for place, pair in enumerate(PALETTE))
-        for which in (0, 1)
-    )
-    classes = " ".join(f".c{place} {{ --c: var(--c{place}); }}" for place in range(len(PALETTE)))
-    return (
-        f":root {{ {light} }}\n@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n"
-        f"@media print {{ :root {{ {light} }} }}\n{classes}\n"
-    )
+    return document(title, body, ["page.css"], ["page.js"])
 
 
 def _opening(collected: Collected, study: Study) -> list[str]:
@@ -80,14 +53,14 @@ def _opening(collected: Collected, study: Study) -> list[str]:
         f"{len(seeds)} seeds ({', '.join(map(str, seeds[:8]))}{', ...' if len(seeds) > 8 else ''})"
     )
     which = several if len(seeds) > 1 else f"seed {seeds[0]}"
-    what = f"{_count(len(runs), 'run')} in {_count(len(study.groups), 'group')}, {which}."
+    what = f"{count(len(runs), 'run')} in {count(len(study.groups), 'group')}, {which}."
     parts = [f"<p>{escape(_setup(study))}{what} Accuracy is that on the test set.</p>"]
     open_ = [run for run in runs if not run.finished]
     if open_:
         names = "; ".join(f"{run.name} ({run.state})" for run in open_[:_MOST_NAMED])
         names += f"; and {len(open_) - _MOST_NAMED} more" if len(open_) > _MOST_NAMED else ""
         parts.append(
-            f'<p class="warn">{_count(len(open_), "run")} not finished: {escape(names)}. '
+            f'<p class="warn">{count(len(open_), "run")} not finished: {escape(names)}. '
             "Means are over finished runs; where a group has none, they show what there is so "
             "far.</p>"
         )
@@ -107,10 +80,6 @@ def _setup(study: Study) -> str:
     return f"{', '.join(words)}. " if words else ""
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
-
-
 def _results(study: Study) -> list[str]:
     heads, lines = tables.cells(study)
     marks = []
@@ -123,7 +92,7 @@ def _results(study: Study) -> list[str]:
     notes = [tables.best_note(study), *(one.note for one in seen_in("table")[1:] if one.note)]
     notes += energy_note(study.runs)
     paragraphs = [f'<p class="note">{escape(note)}</p>' for note in notes if note]
-    return ["<h2>Results</h2>", _table(heads, lines, marks), *paragraphs]
+    return ["<h2>Results</h2>", html_table(heads, lines, marks), *paragraphs]
 
 
 def _section(section: Section, lines: Sequence[str]) -> str:
@@ -170,26 +139,13 @@ def _figure(plot: Plot, lines: Sequence[str]) -> str:
         unit = f'<p class="note">{escape(words)}</p>'
     return (
         f'<figure id="{plot.id}">{caption}{draw(plot, lines)}'
-        f"<details><summary>Table</summary>{unit}{_table(heads, texts)}</details></figure>"
+        f"<details><summary>Table</summary>{unit}{html_table(heads, texts)}</details></figure>"
     )
-
-
-def _table(
-    heads: Sequence[str], rows: Sequence[Sequence[str]], marks: Sequence[str] = (), kind: str = ""
-) -> str:
-    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in heads)
-    lines = []
-    for place, row in enumerate(rows):
-        mark = f' class="{marks[place]}"' if marks and marks[place] else ""
-        lines.append(f"<tr{mark}>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>")
-    named = f' class="{kind}"' if kind else ""
-    inside = f"<thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody>"
-    return f'<div class="scroll"><table{named}>{inside}</table></div>'
 
 
 def _paper(beside: Beside) -> str:
     note = f'<p class="note">{escape(beside.note)}</p>' if beside.note else ""
-    table = _table(["", "paper", "ours", "difference"], beside.rows)
+    table = html_table(["", "paper", "ours", "difference"], beside.rows)
     return f"<section><h2>{escape(beside.title)}</h2>{note}{table}</section>"
 
 
@@ -204,8 +160,8 @@ def _settings(study: Study) -> list[str]:
             f"<details><summary>{along}</summary>{_values(study, study.implied)}</details>"
         )
     common = [[name, shown(value)] for name, value in study.common.items()]
-    shared = f"Common to all runs: {_count(len(common), 'setting')}"
-    table = _table(["setting", "value"], common, kind="text")
+    shared = f"Common to all runs: {count(len(common), 'setting')}"
+    table = html_table(["setting", "value"], common, kind="text")
     parts.append(f"<details><summary>{shared}</summary>{table}</details>")
     return parts
 
@@ -219,7 +175,7 @@ def _values(study: Study, names: Sequence[str]) -> str:
         [name, "; ".join(dict.fromkeys(shown(value, name) for value in values))]
         for name, values in found.items()
     ]
-    return _table(["setting", "values"], rows, kind="text")
+    return html_table(["setting", "values"], rows, kind="text")
 
 
 def _environments(runs: Sequence[Run]) -> list[str]:
@@ -238,7 +194,7 @@ def _environments(runs: Sequence[Run]) -> list[str]:
     made = f'<p class="note">Report made by gcfl {escape(__version__)}.</p>'
     return [
         "<h2>Versions and hardware</h2>",
-        _table(["what", "value"], texts, kind="text") if texts else "<p>Not recorded.</p>",
+        html_table(["what", "value"], texts, kind="text") if texts else "<p>Not recorded.</p>",
         made,
     ]
 
@@ -253,5 +209,5 @@ def _runs(runs: Sequence[Run]) -> list[str]:
     heads = ["run", "seed", "state", "rounds", *(one.head for one in columns)]
     return [
         "<h2>Runs</h2>",
-        f"<details><summary>{_count(len(rows), 'run')}</summary>{_table(heads, rows)}</details>",
+        f"<details><summary>{count(len(rows), 'run')}</summary>{html_table(heads, rows)}</details>",
     ]
