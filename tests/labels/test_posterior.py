@@ -91,7 +91,7 @@ def test_the_posterior_is_what_enumeration_gives(seed, n, classes, temperature, 
     assert np.allclose(found.numpy(), expected, rtol=1e-9, atol=1e-12)
 
 
-def written_out(logits, labels, temperature, iterations, rate=0.3):
+def written_out(logits, labels, temperature, iterations, skew, rate=0.3):
     """EM for the uniform matrix, sample by sample as it is defined."""
     n, classes = logits.shape
     p = torch.softmax(logits / temperature, 1).numpy()
@@ -102,21 +102,68 @@ def written_out(logits, labels, temperature, iterations, rate=0.3):
         for j in range(n):
             joint = [prior[c] * p[j, c] * transition[c, labels[j]] for c in range(classes)]
             q[j] = np.array(joint) / sum(joint)
-        prior = (q.sum(0) + 1) / (n + classes)
+        prior = (q.sum(0) + 1) / (n + classes) if skew == "classes" else prior
         rate = np.mean([1 - q[j, labels[j]] for j in range(n)])
         rate = min(max(rate, 1e-6), (classes - 1) / classes - 1e-3)
-    return rate, prior
+    # What it is worth: the density of inputs and labels, and the prior's penalty.
+    seen = (np.bincount(labels, minlength=classes) + 1) / (n + classes)
+    density = 0.0
+    for j in range(n):
+        by_class = [
+            prior[c] * p[j, c] * symmetric(rate, classes)[c, labels[j]] for c in range(classes)
+        ]
+        by_label = [p[j, c] * symmetric(rate, classes)[c, labels[j]] for c in range(classes)]
+        density += np.log(sum(by_class) if skew == "classes" else seen[labels[j]] * sum(by_label))
+    return rate, prior, density + np.log(prior if skew == "classes" else seen).sum()
 
 
+@pytest.mark.parametrize("skew", ["classes", "labels"])
 @pytest.mark.parametrize("iterations", [1, 2, 25])
-def test_em_by_its_definition(iterations):
+def test_em_by_its_definition(iterations, skew):
     logits, labels = rough(1, 30, 4)
-    rate, prior = written_out(logits, labels.numpy(), 2.0, iterations)
-    model = NoiseModel(temperature=2.0, iterations=iterations, tolerance=0.0)
+    rate, prior, value = written_out(logits, labels.numpy(), 2.0, iterations, skew)
+    model = NoiseModel(temperature=2.0, iterations=iterations, tolerance=0.0, skew=skew)
     found = label_posterior(logits, labels, model)
     assert found.rate == pytest.approx(rate, abs=1e-12)
+    assert float(found.trace[-1]) == pytest.approx(value, abs=1e-9)
     assert np.allclose(found.prior.numpy(), prior, atol=1e-12)
     assert torch.equal(found.transition, symmetric_transition(found.rate, 4))
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 1000), st.integers(1, 40), st.integers(2, 5))
+def test_auto_is_whatever_explains_the_samples_better(seed, n, classes):
+    logits, labels = rough(seed, n, classes)
+    fits = {
+        skew: label_posterior(logits, labels, NoiseModel(skew=skew))
+        for skew in ("classes", "labels", "auto")
+    }
+    best = max(("classes", "labels"), key=lambda skew: float(fits[skew].trace[-1]))
+    assert fits["auto"].rate == fits[best].rate
+    assert torch.equal(fits["auto"].posterior, fits[best].posterior)
+
+
+@pytest.mark.parametrize("by", ["classes", "labels"])
+def test_rates_of_skewed_clients_come_out_right_whatever_they_are_skewed_by(by):
+    """Ten classes, two of them at the client: by class, labels go anywhere; by label, classes."""
+    draw = np.random.default_rng(3)
+    n, classes, rate = 600, 10, 0.35
+    held = draw.choice(2, n) * 5 + 1
+    wrong = draw.random(n) < rate
+    other = (held + draw.integers(1, classes, n)) % classes
+    true = held if by == "classes" else np.where(wrong, other, held)
+    label = np.where(wrong, other, held) if by == "classes" else held
+    logits = 3 * (draw.normal(size=(n, classes)) + 3 * np.eye(classes)[true])  # calibrated
+    for skew in (by, "auto"):
+        found = label_posterior(
+            torch.from_numpy(logits), torch.from_numpy(label), NoiseModel(skew=skew)
+        )
+        assert found.rate == pytest.approx(wrong.mean(), abs=0.04)
+    if by == "labels":  # the other way goes wrong by far: that is what auto is for
+        mistaken = label_posterior(
+            torch.from_numpy(logits), torch.from_numpy(label), NoiseModel(skew="classes")
+        )
+        assert abs(mistaken.rate - wrong.mean()) > 0.1
 
 
 def test_one_step_of_the_full_matrix_by_its_definition():

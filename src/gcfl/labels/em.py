@@ -6,6 +6,13 @@ computation, and no client sees another's numbers.
 
     J_jc = w_c · p_jc · T[c, ỹ_j],   w_c = π_c, or π_c / ρ_c with a training prior ρ
 
+A client whose samples came to it by their labels (a folder per class, sent to where such folders
+are) has no prior of its own: a label k is seen with probability λ_k, whatever its class, and
+
+    J_jc = λ_ỹ · p_jc · T[c, ỹ_j]  (over ρ_c with a training prior),  λ_k = (n_k + 1) / (n + C)
+
+Both are densities of input and label, so their objectives can be compared.
+
 With the uniform T, Σ_c J_jc = ε/(C-1) Σ_c w_c p_jc + (1 - ε - ε/(C-1)) w_ỹ p_jỹ: one product with
 the matrix [p, p ∘ onehot(ỹ)] gives all evidences, one with its transpose all expected counts.
 """
@@ -106,8 +113,10 @@ _Parameters = tuple[Tensor, ...]
 _Step = Callable[[_Parameters], tuple[_Parameters, Tensor]]
 
 
-def fit_uniform(samples: Samples, rule: Rule, temperature: float) -> Fit:
-    """ε and π under the uniform T, from ε = `start` and π uniform."""
+def fit_uniform(samples: Samples, rule: Rule, temperature: float, by_label: bool = False) -> Fit:
+    """ε and π under the uniform T, from ε = `start` and π uniform. by_label: samples came by their
+    labels, and π stays as it is.
+    """
     weights, classes, total = samples.weights, samples.classes, samples.weights.sum(1)
     p = samples.p(torch.full_like(samples.logits[:, 0, 0], temperature))
     both = torch.cat([p, p * one_hot(samples.labels, classes)], dim=-1)
@@ -115,6 +124,8 @@ def fit_uniform(samples: Samples, rule: Rule, temperature: float) -> Fit:
     limit = highest(classes)
     fixed = math.isinf(rule.weight)
     pull = 0.0 if fixed else rule.weight
+    seen = _shares((weights[..., None] * one_hot(samples.labels, classes)).sum(1), total)  # λ
+    by_chance = _by_label(samples, seen) if by_label else None
 
     def step(now: _Parameters) -> tuple[_Parameters, Tensor]:
         rate, prior = now
@@ -123,7 +134,8 @@ def fit_uniform(samples: Samples, rule: Rule, temperature: float) -> Fit:
         mix = torch.cat([others * scaled, (1 - rate[:, None] - others) * scaled], dim=1)
         evidence = _times(mix, turned)
         sums = _times(weights / evidence, both)
-        value = _objective(weights, evidence, prior)
+        value = _objective(weights, evidence, prior if by_chance is None else seen)
+        value = value if by_chance is None else value + by_chance
         if pull:
             value = value + pull * (rule.rate * rate.log() + (1 - rule.rate) * (1 - rate).log())
         expected = (mix * sums)[:, :classes] + (mix * sums)[:, classes:]
@@ -131,7 +143,7 @@ def fit_uniform(samples: Samples, rule: Rule, temperature: float) -> Fit:
         if not fixed:
             wrong = (total - right + pull * rule.rate) / (total + pull)
             rate = wrong.clamp(LOWEST, limit)
-        return (rate, _shares(expected, total)), value
+        return (rate, prior if by_label else _shares(expected, total)), value
 
     first = min(max(rule.rate if fixed else rule.start, LOWEST), limit)
     prior = torch.full_like(total[:, None].expand(-1, classes), 1 / classes)
@@ -174,6 +186,12 @@ def posterior(samples: Samples, rule: Rule, fit: Fit) -> Tensor:
     index = samples.labels[..., None].expand(-1, -1, samples.classes)
     joint = samples.p(fit.temperature) * columns.gather(1, index)
     return joint / joint.sum(-1, keepdim=True)
+
+
+def _by_label(samples: Samples, seen: Tensor) -> Tensor:
+    """(m,) Σ_j log λ_ỹ, with C for the prior 1/C that stands in the evidence instead."""
+    index = samples.labels.expand(len(seen), -1)
+    return (samples.weights * (samples.classes * seen).log().gather(1, index)).sum(1)
 
 
 def _times(rows: Tensor, matrices: Tensor) -> Tensor:

@@ -31,6 +31,7 @@ from gcfl.labels import em
 from gcfl.labels.checks import checked, distribution, stochastic
 
 Transition = Literal["uniform", "full"]
+Skew = Literal["auto", "classes", "labels"]
 GRID = (0.7, 1.0, 1.4, 2.0, 3.0, 4.5)
 
 
@@ -42,6 +43,8 @@ class NoiseModel:
     uniform one. temperature: τ, or None for the best of `GRID` by the objective. train_prior: (C,)
     the class prior ρ that the model was trained under, None for a uniform one. prior_rate: a rate r
     to shrink towards with the weight of `rate_weight` samples; an infinite weight holds ε = r.
+    skew: what the client's samples came to it by: their true `classes`, of which it then has a
+    prior of its own, or their `labels`; auto is whichever explains its samples better.
     The fit starts at ε = `start` and π uniform, and ends after `iterations` steps, or when no
     parameter moves by more than `tolerance`.
     """
@@ -52,6 +55,7 @@ class NoiseModel:
     train_prior: Tensor | None = None
     prior_rate: float | None = None
     rate_weight: float = 0.0
+    skew: Skew = "auto"
     start: float = 0.3
     iterations: int = 25
     tolerance: float = 1e-6
@@ -61,6 +65,8 @@ class NoiseModel:
         if self.transition not in get_args(Transition):
             kinds = one_of(get_args(Transition))
             raise ConfigError(f"transition must be {kinds}, got {self.transition!r}")
+        if self.skew not in get_args(Skew):
+            raise ConfigError(f"skew must be {one_of(get_args(Skew))}, got {self.skew!r}")
         for name in ("pseudo_counts", "temperature"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
@@ -184,9 +190,13 @@ def rule_of(model: NoiseModel, classes: int) -> em.Rule:
 
 
 def fit_samples(samples: em.Samples, model: NoiseModel, rule: em.Rule) -> em.Fit:
-    """Each client keeps the temperature whose uniform fit has the largest objective."""
+    """Each client keeps the temperature, and the skew, whose uniform fit has the largest
+    objective.
+    """
     tried = GRID if model.temperature is None else (model.temperature,)
-    fit = reduce(em.Fit.or_better, (em.fit_uniform(samples, rule, one) for one in tried))
+    skews = {"auto": (False, True), "classes": (False,), "labels": (True,)}[model.skew]
+    fits = (em.fit_uniform(samples, rule, one, by) for by in skews for one in tried)
+    fit = reduce(em.Fit.or_better, fits)
     return (
         em.fit_full(samples, rule, fit, model.pseudo_counts) if model.transition == "full" else fit
     )
