@@ -43,6 +43,8 @@ class Played:
     time: Times
     chosen: dict[str, float] | None = None
     guard: dict[str, float] | None = None
+    contribution: dict[str, dict[str, float]] | None = None
+    contribution_on: str | None = None
 
     def record(self, clean_share: float | None, rate_error: float | None = None) -> RoundRecord:
         """clean_share, rate_error: what the observer says, who knows the truth."""
@@ -67,4 +69,6 @@ class Played:
             noise_rate_error=rate_error,
             chosen=self.chosen,
             guard=self.guard,
+            contribution=self.contribution,
+            contribution_on=self.contribution_on,
         )

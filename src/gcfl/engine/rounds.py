@@ -28,6 +28,7 @@ from gcfl.engine.played import Played, State
 from gcfl.engine.transport import Transport, broadcasts_of
 from gcfl.methods import CleanOptions, Method, Replies, ServerView, Setting
 from gcfl.methods.clean_choice import settled
+from gcfl.methods.contribution import MOST, Contributions, contributions, judged_on
 from gcfl.methods.server_training import fine_tuned, joined, warm_started
 from gcfl.methods.training import learning_rate
 
@@ -109,8 +110,10 @@ class Rounds:
             if self.clean.takes_part and cohort:
                 heard, parts = joined(view, method.local, replies, parts, clean)
         with watch.of("aggregate" if cohort else "train"):
-            parts, model = self._merge(parts, view, replies, heard)
+            entering = self._entering(parts, view, replies, heard)
+            parts, model = self._merge(parts, view, replies, heard, entering)
             parts |= {CLEAN: note} if note else {}
+            helped = self._helped(view, replies, entering)
         with watch.of("train"):
             model = fine_tuned(view, self.clean, model, "each")
         with watch.of("evaluate"):
@@ -147,6 +150,8 @@ class Rounds:
             if note and not state.round
             else None,
             guard=method.labels.told(parts["labels"], state.round) if method.labels else None,
+            contribution=helped or None,
+            contribution_on=judged_on(view)[0] if helped else None,
         )
 
     def over(self, state: State) -> bool:
@@ -188,8 +193,22 @@ class Rounds:
                     return f"the {group} has NaN or infinite values in {name}"
         return None
 
+    def _entering(
+        self, parts: Groups, view: ServerView, replies: Replies, heard: Replies
+    ) -> Replies:
+        """Those of the `heard` whose updates enter the model."""
+        if self.method.labels is None or not replies:
+            return heard
+        ignored = self.method.labels.ignored(parts["labels"], view, replies)
+        return heard.among([one for one in heard if one not in ignored]) if ignored else heard
+
     def _merge(
-        self, before: Groups, view: ServerView, replies: Replies, heard: Replies
+        self,
+        before: Groups,
+        view: ServerView,
+        replies: Replies,
+        heard: Replies,
+        entering: Replies,
     ) -> tuple[Groups, Tree]:
         """Each part's state and the model, after the replies; `heard` are those and the server's
         own, where it takes part: it neither selects nor doubts its labels.
@@ -198,11 +217,22 @@ class Rounds:
         for name, part in self.method.client_parts.items() if replies else ():
             joins = name == "local" and not self.method.local.doubts
             parts[name] = part.merge(parts[name], view, heard if joins else replies)
-        if self.method.labels is not None and replies:
-            ignored = self.method.labels.ignored(before["labels"], view, replies)
-            heard = heard.among([one for one in heard if one not in ignored]) if ignored else heard
-        parts["server"], model = self.method.server.merge(parts["server"], view, heard)
+        parts["server"], model = self.method.server.merge(parts["server"], view, entering)
         return parts, model
+
+    def _helped(self, view: ServerView, replies: Replies, entering: Replies) -> Contributions:
+        """How much each client's update helped, if that is asked for."""
+        if not self.clean.contribution:
+            return {}
+        if view.round == 0 and self.cohort > MOST:
+            log.info(
+                "clean.contribution: a round of %d clients leaves none of them out to compare: "
+                "that is for %d at most",
+                self.cohort,
+                MOST,
+            )
+        leave_out = view.round % self.clean.contribution_every == 0
+        return contributions(view, replies, entering, self.method.server.by_examples, leave_out)
 
     def _check(self, view: ServerView, model: Tree) -> None:
         for name in self.setting.network.sent:

@@ -22,19 +22,17 @@ import logging
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from gcfl.base import rng
 from gcfl.base.data_types import Tree
-from gcfl.labels import fit_temperature
 from gcfl.methods.averaging import step
+from gcfl.methods.losses import tempered_loss
 from gcfl.methods.replies import Replies
 from gcfl.methods.views import ServerView
 
 log = logging.getLogger("gcfl")
 _FEWEST = 4  # clients in a round, below which halves say nothing
 _FADES = 0.5
-_WORST = 100.0  # a loss that counts for any that is larger, or none
 # first: of the two gains. gain: the sum. back: fallen back. next: the round of the next
 # comparison. wait: from the last one to it.
 _NAMES = ("guard.first", "guard.gain", "guard.back", "guard.next", "guard.wait")
@@ -109,7 +107,8 @@ def _gain(view: ServerView, replies: Replies, plain: tuple[int, ...] | None) -> 
     ]
     if not all(len(half) for half in halves):
         return torch.tensor(0.0, dtype=torch.float64)
-    losses = [_loss(view, step(view, half.mean(by_examples=False), 1.0)) for half in halves]
+    models = [step(view, half.mean(by_examples=False), 1.0) for half in halves]
+    losses = [tempered_loss(view, model, view.validation) for model in models]
     return torch.tensor(losses[0] - losses[1], dtype=torch.float64)
 
 
@@ -120,13 +119,3 @@ def comparison(state: Tree, round: int) -> dict[str, float] | None:
     if round != int(state["guard.next"]) - int(state["guard.wait"]) + 1:
         return None
     return {"gain": float(state["guard.gain"]), "plain": float(state["guard.back"])}
-
-
-def _loss(view: ServerView, model: Tree) -> float:
-    """On D_S, after the best temperature."""
-    view.meter.forward += len(view.validation)
-    logits = view.setting.network.outputs(model, view.validation.x).logits.cpu()
-    if not bool(torch.isfinite(logits).all()):
-        return _WORST
-    scaled = logits.double() / fit_temperature(logits, view.validation.y)
-    return min(float(cross_entropy(scaled, view.validation.y)), _WORST)
