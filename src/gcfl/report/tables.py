@@ -82,9 +82,12 @@ def cells(
 
 @dataclass(frozen=True)
 class Contributions:
-    """How much clients helped, lowest first, as texts. more: how many clients are not shown."""
+    """How much clients helped, lowest first, as texts. on: which samples told it. more: how many
+    clients are not shown.
+    """
 
     title: str
+    on: str
     heads: list[str]
     lines: list[list[str]]
     more: int
@@ -110,7 +113,8 @@ def contribution_of(run: Run) -> Contributions | None:
     on = next(record.contribution_on for record in reversed(run.rounds) if record.contribution)
     order = "least gain first" if by_gain else "lowest cosine first"
     return Contributions(
-        f"Contribution (on the server's {_SAMPLES.get(on or '', 'clean samples')}), {order}",
+        f"Contribution, {order}",
+        f"on the server's {_SAMPLES.get(on or '', 'clean samples')}",
         ["client", *(["name"] if named else []), "samples", "cosine", "norm", "gain", "95%"],
         lines,
         max(0, len(found) - _MOST_CLIENTS),

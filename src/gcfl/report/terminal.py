@@ -146,7 +146,8 @@ def _contribution(run: Run, console: Console) -> None:
     console.print(table)
     if found.more:
         console.print(f"and {found.more} more clients; all are in rounds.jsonl")
-    console.print(f"gain: loss without the client - loss with it. {tables.RARE}", soft_wrap=True)
+    gain = f"gain: the loss {found.on} without the client, less that with it"
+    console.print(f"{gain}. {tables.RARE}", soft_wrap=True)
 
 
 def _differences(first: Run, second: Run) -> Table | str:

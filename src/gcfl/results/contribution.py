@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from math import sqrt
 from statistics import mean, stdev
 
+from gcfl.base.errors import RunError
 from gcfl.base.record import RoundRecord
 
+_ALWAYS = {"norm", "cosine", "weight"}
 _FEWEST = 3  # rounds, below which a standard error says nothing
 _NORMAL = 1.959964  # the 97.5% quantile of the normal distribution
 
@@ -43,6 +45,10 @@ def contributions(records: Sequence[RoundRecord]) -> dict[int, Contribution]:
     seen: dict[int, list[dict[str, float]]] = {}
     for record in records:
         for client, numbers in (record.contribution or {}).items():
+            if not client.isdecimal() or not numbers.keys() >= _ALWAYS:
+                raise RunError(
+                    f"round {record.round}: the contribution of client {client} is damaged"
+                )
             seen.setdefault(int(client), []).append(numbers)
     return {client: _over(seen[client]) for client in sorted(seen)}
 
