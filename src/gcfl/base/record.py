@@ -98,6 +98,10 @@ class RoundRecord:
     noise_rate_error: float | None = None  # its mean absolute error, where somebody knows
     chosen: dict[str, float] | None = None  # what cross-validation on the clean set found
     guard: dict[str, float] | None = None  # what a comparison of judged and plain draws found
+    # By client how its update helped: norm, cosine, weight, in some rounds left_out_loss; and on
+    # which clean samples that was measured.
+    contribution: dict[str, dict[str, float]] | None = None
+    contribution_on: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {"format": FORMAT, **asdict(self)}

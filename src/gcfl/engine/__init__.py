@@ -2,8 +2,9 @@
 
 from gcfl.engine.client import ClientSide
 from gcfl.engine.lifecycle import Lifecycle, Observer, OnRound, OnStart, one_thread
+from gcfl.engine.played import State
 from gcfl.engine.prepare import Given, Prepared, federate, prepare
-from gcfl.engine.rounds import Rounds, State
+from gcfl.engine.rounds import Rounds
 from gcfl.engine.transport import InProcess, Transport
 from gcfl.engine.vectorised import Vectorised
 from gcfl.engine.workers import Workers

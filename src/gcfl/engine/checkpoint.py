@@ -21,7 +21,7 @@ from gcfl.base.codec import decode, encode
 from gcfl.base.data_types import Groups
 from gcfl.base.errors import RunError
 from gcfl.base.files import read_json, write_atomic, write_json
-from gcfl.engine.rounds import State
+from gcfl.engine.played import State
 
 _MOST_FILES = 64
 

@@ -26,8 +26,9 @@ from gcfl.base.record import RoundRecord
 from gcfl.data import Truth
 from gcfl.data.partition import Partition
 from gcfl.engine.checkpoint import Checkpoint
+from gcfl.engine.played import Played, State
 from gcfl.engine.prepare import Prepared
-from gcfl.engine.rounds import Played, Rounds, State
+from gcfl.engine.rounds import Rounds
 from gcfl.engine.transport import Transport
 from gcfl.experiment import Experiment
 from gcfl.results.folder import RunFolder, environment_of, keeps, summarise

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from gcfl.base import rng
-from gcfl.base.data_types import Groups, Observed, Shard, Tree, Update
+from gcfl.base.data_types import Groups, Shard, Tree, Update
 from gcfl.base.errors import RunError
-from gcfl.base.record import CoresetUse, RoundRecord, Samples, Times, Traffic
+from gcfl.base.record import Samples, Traffic
 from gcfl.engine.measurement import (
     Scores,
     Stopwatch,
@@ -24,75 +24,17 @@ from gcfl.engine.measurement import (
     mean_scores,
     total,
 )
+from gcfl.engine.played import Played, State
 from gcfl.engine.transport import Transport, broadcasts_of
 from gcfl.methods import CleanOptions, Method, Replies, ServerView, Setting
 from gcfl.methods.clean_choice import settled
+from gcfl.methods.contribution import MOST, Contributions, contributions, judged_on
 from gcfl.methods.server_training import fine_tuned, joined, warm_started
 from gcfl.methods.training import learning_rate
 
 log = logging.getLogger("gcfl")
 CLEAN = "clean"  # the state's entry for what cross-validation on the clean set found
 BEST = "best"  # the state's entry for the round with the lowest loss on what is held out
-
-
-@dataclass(frozen=True)
-class State:
-    """Everything the server carries from one round to the next. `round` is the next one to play."""
-
-    round: int
-    model: Tree
-    parts: Groups
-
-
-@dataclass(frozen=True)
-class Played:
-    """A round that was played: the state after it, what happened, and what it cost.
-
-    accepted: whose answers it used. observed: what those clients trained on, for the observer.
-    """
-
-    state: State
-    cohort: int
-    accepted: tuple[int, ...]
-    left_out: dict[int, str]
-    observed: Mapping[int, Observed]
-    lr: float
-    train_loss: float | None
-    scores: Scores | None
-    validation_loss: float | None
-    examples: int
-    selected: int
-    samples: Samples
-    steps: int
-    traffic: Traffic
-    time: Times
-    chosen: dict[str, float] | None = None
-    guard: dict[str, float] | None = None
-
-    def record(self, clean_share: float | None, rate_error: float | None = None) -> RoundRecord:
-        """clean_share, rate_error: what the observer says, who knows the truth."""
-        scores = self.scores
-        rates = [one.rate for one in self.observed.values() if one.rate is not None]
-        return RoundRecord(
-            round=self.state.round - 1,
-            cohort=self.cohort,
-            left_out={str(client): reason for client, reason in self.left_out.items()},
-            lr=self.lr,
-            train_loss=self.train_loss,
-            accuracy=scores.accuracy if scores else None,
-            loss=scores.loss if scores else None,
-            per_class=scores.per_class if scores else None,
-            validation_loss=self.validation_loss,
-            samples=self.samples,
-            steps=self.steps,
-            bytes=self.traffic,
-            coreset=CoresetUse(self.examples, self.selected, clean_share),
-            time=self.time,
-            noise_rate=sum(rates) / len(rates) if rates else None,
-            noise_rate_error=rate_error,
-            chosen=self.chosen,
-            guard=self.guard,
-        )
 
 
 @dataclass(frozen=True)
@@ -168,8 +110,10 @@ class Rounds:
             if self.clean.takes_part and cohort:
                 heard, parts = joined(view, method.local, replies, parts, clean)
         with watch.of("aggregate" if cohort else "train"):
-            parts, model = self._merge(parts, view, replies, heard)
+            entering = self._entering(parts, view, replies, heard)
+            parts, model = self._merge(parts, view, replies, heard, entering)
             parts |= {CLEAN: note} if note else {}
+            helped = self._helped(view, replies, entering)
         with watch.of("train"):
             model = fine_tuned(view, self.clean, model, "each")
         with watch.of("evaluate"):
@@ -206,6 +150,8 @@ class Rounds:
             if note and not state.round
             else None,
             guard=method.labels.told(parts["labels"], state.round) if method.labels else None,
+            contribution=helped or None,
+            contribution_on=judged_on(view)[0] if helped else None,
         )
 
     def over(self, state: State) -> bool:
@@ -247,8 +193,22 @@ class Rounds:
                     return f"the {group} has NaN or infinite values in {name}"
         return None
 
+    def _entering(
+        self, parts: Groups, view: ServerView, replies: Replies, heard: Replies
+    ) -> Replies:
+        """Those of the `heard` whose updates enter the model."""
+        if self.method.labels is None or not replies:
+            return heard
+        ignored = self.method.labels.ignored(parts["labels"], view, replies)
+        return heard.among([one for one in heard if one not in ignored]) if ignored else heard
+
     def _merge(
-        self, before: Groups, view: ServerView, replies: Replies, heard: Replies
+        self,
+        before: Groups,
+        view: ServerView,
+        replies: Replies,
+        heard: Replies,
+        entering: Replies,
     ) -> tuple[Groups, Tree]:
         """Each part's state and the model, after the replies; `heard` are those and the server's
         own, where it takes part: it neither selects nor doubts its labels.
@@ -257,11 +217,22 @@ class Rounds:
         for name, part in self.method.client_parts.items() if replies else ():
             joins = name == "local" and not self.method.local.doubts
             parts[name] = part.merge(parts[name], view, heard if joins else replies)
-        if self.method.labels is not None and replies:
-            ignored = self.method.labels.ignored(before["labels"], view, replies)
-            heard = heard.among([one for one in heard if one not in ignored]) if ignored else heard
-        parts["server"], model = self.method.server.merge(parts["server"], view, heard)
+        parts["server"], model = self.method.server.merge(parts["server"], view, entering)
         return parts, model
+
+    def _helped(self, view: ServerView, replies: Replies, entering: Replies) -> Contributions:
+        """How much each client's update helped, if that is asked for."""
+        if not self.clean.contribution:
+            return {}
+        if view.round == 0 and self.cohort > MOST:
+            log.info(
+                "clean.contribution: a round of %d clients leaves none of them out to compare: "
+                "that is for %d at most",
+                self.cohort,
+                MOST,
+            )
+        leave_out = view.round % self.clean.contribution_every == 0
+        return contributions(view, replies, entering, self.method.server.by_examples, leave_out)
 
     def _check(self, view: ServerView, model: Tree) -> None:
         for name in self.setting.network.sent:

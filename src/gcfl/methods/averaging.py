@@ -35,8 +35,12 @@ class Average(ServerRule):
     weighting: Literal["uniform", "examples"] = "uniform"
     """weigh clients equally, or by the samples they trained on"""
 
+    @property
+    def by_examples(self) -> bool:
+        return self.weighting == "examples"
+
     def merge(self, state: Tree, view: ServerView, replies: Replies) -> tuple[Tree, Tree]:
-        return state, step(view, replies.mean(self.weighting == "examples"), self.rate)
+        return state, step(view, replies.mean(self.by_examples), self.rate)
 
 
 def step(view: ServerView, delta: Tree, rate: float) -> Tree:
@@ -63,7 +67,7 @@ class Adaptive(Average):
         """What changes in the state, and the direction of the step, for one tensor."""
 
     def merge(self, state: Tree, view: ServerView, replies: Replies) -> tuple[Tree, Tree]:
-        mean = replies.mean(self.weighting == "examples")
+        mean = replies.mean(self.by_examples)
         after = dict(state)
         device = next(iter(state.values())).device
         for name in view.setting.network.trained:

@@ -223,6 +223,11 @@ class ServerRule(Part):
     rate: Annotated[float, AfterValidator(within(0, 1000, low_open=True))] = 1.0
     """η_g, the server's learning rate"""
 
+    @property
+    def by_examples(self) -> bool:
+        """Whether clients weigh by the samples they trained on, or equally."""
+        return False
+
     @abstractmethod
     def merge(self, state: Tree, view: ServerView, replies: Replies) -> tuple[Tree, Tree]:
         """(state, model) after the replies."""

@@ -23,12 +23,11 @@ import logging
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from gcfl.base import rng
 from gcfl.base.data_types import Tree
-from gcfl.labels import fit_temperature
 from gcfl.methods.averaging import step
+from gcfl.methods.losses import tempered_loss
 from gcfl.methods.replies import Replies
 from gcfl.methods.views import ServerView
 
@@ -36,7 +35,6 @@ log = logging.getLogger("gcfl")
 _FEWEST = 4  # clients in a round, below which two groups say nothing
 _PART = 3  # of the clients in a round are of the other kind in a comparison: one of so many
 _FADES = 0.5
-_WORST = 100.0  # a loss that counts for any that is larger, or none
 # first: of the two gains. gain: the sum. back: fallen back. next: the round of the next
 # comparison. wait: from the last one to it.
 _NAMES = ("guard.first", "guard.gain", "guard.back", "guard.next", "guard.wait")
@@ -109,7 +107,8 @@ def _gain(view: ServerView, replies: Replies, plain: list[int], judged: list[int
     groups = [replies.among([one for one in who if one in replies]) for who in (plain, judged)]
     if not all(len(group) for group in groups):
         return torch.tensor(0.0, dtype=torch.float64)
-    losses = [_loss(view, step(view, group.mean(by_examples=False), 1.0)) for group in groups]
+    models = [step(view, group.mean(by_examples=False), 1.0) for group in groups]
+    losses = [tempered_loss(view, model, view.validation) for model in models]
     return torch.tensor(losses[0] - losses[1], dtype=torch.float64)
 
 
@@ -120,13 +119,3 @@ def comparison(state: Tree, round: int) -> dict[str, float] | None:
     if round != int(state["guard.next"]) - int(state["guard.wait"]) + 1:
         return None
     return {"gain": float(state["guard.gain"]), "plain": float(state["guard.back"])}
-
-
-def _loss(view: ServerView, model: Tree) -> float:
-    """On D_S, after the best temperature."""
-    view.meter.forward += len(view.validation)
-    logits = view.setting.network.outputs(model, view.validation.x).logits.cpu()
-    if not bool(torch.isfinite(logits).all()):
-        return _WORST
-    scaled = logits.double() / fit_temperature(logits, view.validation.y)
-    return min(float(cross_entropy(scaled, view.validation.y)), _WORST)

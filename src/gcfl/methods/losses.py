@@ -14,11 +14,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from gcfl.labels import losses_from_columns
+from gcfl.base.data_types import Shard, Tree
+from gcfl.labels import fit_temperature, losses_from_columns
 from gcfl.methods.augmentation import Mix
 from gcfl.methods.options import TrainOptions
+from gcfl.methods.views import ServerView
 
 _LOG_OF_ZERO = 4.0
+_WORST = 100.0  # a loss that counts for any that is larger, or none
 
 
 def sample_losses(
@@ -58,3 +61,15 @@ def mean_loss(
         return cross_entropy(logits, labels, label_smoothing=options.smoothing)
     losses = sample_losses(logits, labels, options, columns)
     return losses.mean() if weights is None else (losses * weights).mean()
+
+
+def tempered_loss(view: ServerView, model: Tree, shard: Shard) -> float:
+    """min_τ of the mean over clean samples of -log softmax(z / τ)_y: how good a model is, however
+    sure of itself; counted.
+    """
+    view.meter.forward += len(shard)
+    logits = view.setting.network.outputs(model, shard.x).logits.cpu()
+    if not bool(torch.isfinite(logits).all()):
+        return _WORST
+    scaled = logits.double() / fit_temperature(logits, shard.y)
+    return min(float(cross_entropy(scaled, shard.y)), _WORST)

@@ -92,13 +92,20 @@ class CleanOptions(Options):
     takes_part: bool = False
     """the server trains on its clean set as one more client"""
     hold_out: Annotated[float, AfterValidator(within(0, 1, high_open=True))] = 0.0
-    """share of the server's clean set that nothing trains on or selects by, for keep and patience
+    """share of the server's clean set that nothing trains on or selects by, for keep, patience and
+    contribution
     """
     keep: Literal["last", "best"] = "last"
     """the final model: of the last round, or of the round with the lowest loss on what is held out
     """
     patience: Count | None = None
     """stop after so many rounds without a lower loss on what is held out"""
+    contribution: bool = False
+    """record how much each client's update helps: its norm, its cosine with the server's own step,
+    its weight
+    """
+    contribution_every: Count = 10
+    """contribution: rounds between two that also record what leaving each client out costs"""
 
     def changed(self) -> list[str]:
         """The settings that are not at their default."""

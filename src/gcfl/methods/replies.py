@@ -66,6 +66,21 @@ class Replies(Mapping[int, Update]):
         """The weighted mean of the deltas, in the order of the clients."""
         return mean_delta(list(self.values()), by_examples)
 
+    def shares(self, by_examples: bool) -> FloatArray:
+        """(m,) each one's weight in that mean: n_i / Σ n, or 1/m."""
+        counts = self.examples.astype(np.float64) if by_examples else np.ones(len(self))
+        shares: FloatArray = counts / counts.sum()
+        return shares
+
+    def products(self, direction: Tree) -> tuple[FloatArray, FloatArray]:
+        """(⟨Δ_i, d⟩ (m,), ‖Δ_i‖ (m,)) over the tensors of a direction d, in float64."""
+        found = [
+            _products({name: one.delta[name].unsqueeze(0) for name in direction}, direction)
+            for one in self.values()
+        ]
+        inner, norms = (np.concatenate(each) for each in zip(*found, strict=True))
+        return inner, norms
+
     def sum(self, part: str, name: str) -> Tensor:
         """The sum over clients of what they sent of one tensor of one part."""
         first, *others = (update.payload[part][name] for update in self.values())
@@ -172,6 +187,9 @@ class Stacked(Replies):
             for name, tensor in self._delta.items()
         }
 
+    def products(self, direction: Tree) -> tuple[FloatArray, FloatArray]:
+        return _products(self._delta, direction)
+
     def sum(self, part: str, name: str) -> Tensor:
         return self._payload[part][name].sum(dim=0)
 
@@ -204,6 +222,17 @@ class Stacked(Replies):
         sent = {"model": codec.size(self._delta)}
         sent |= {name: codec.size(tree) for name, tree in self._payload.items() if tree}
         return {**sent, "metrics": _METRIC_BYTES * (len(self._metrics) + 1) * len(self)}
+
+
+def _products(delta: Tree, direction: Tree) -> tuple[FloatArray, FloatArray]:
+    """Of deltas (m, ...) with a direction (...): inner products (m,) and norms (m,)."""
+    count = len(next(iter(delta.values())))
+    inner, squares = torch.zeros(2, count, dtype=torch.float64)
+    for name, along in direction.items():
+        rows = delta[name].reshape(count, -1).double()  # twice the size, so one tensor at a time
+        inner += rows @ along.flatten().to(rows)
+        squares += rows.square().sum(dim=1)
+    return inner.numpy(), squares.sqrt().numpy()
 
 
 def _at(tree: Tree, place: int | Tensor) -> Tree:

@@ -134,7 +134,8 @@ def this_round(view: ServerView) -> float:
 
 def check(method: Method, clean: CleanOptions) -> None:
     """Refuse settings of [clean] that a method has no use for, or that contradict it."""
-    idle = [name for name in ("fine_tune", "takes_part", "hold_out") if name in clean.changed()]
+    shared = ("fine_tune", "takes_part", "hold_out", "contribution")
+    idle = [name for name in shared if name in clean.changed()]
     if not method.server.shares and idle:
         raise ConfigError(
             f"clean.{idle[0]} has no effect with {method.name}: the clients' models never meet"
@@ -147,6 +148,8 @@ def check(method: Method, clean: CleanOptions) -> None:
         raise ConfigError(
             f"clean.takes_part has no effect with {method.name}: nobody else takes part"
         )
+    if not method.server.uses_clients and clean.contribution:
+        raise ConfigError(f"clean.contribution has no effect with {method.name}: it has no clients")
     if not clean.hold_out and (clean.keep == "best" or clean.patience is not None):
         wish = "clean.keep = 'best'" if clean.keep == "best" else "clean.patience"
         raise ConfigError(

@@ -42,6 +42,7 @@ def page(
     body = [f"<h1>{escape(title)}</h1>", *_opening(collected, study), *_results(study)]
     body += [_paper(one) for one in paper]
     body += [_section(section, lines) for section in sections]
+    body += _contributions(study.runs)
     body += [*_settings(study), *_environments(study.runs), *_runs(study.runs)]
     return document(title, body, ["page.css"], ["page.js"])
 
@@ -147,6 +148,25 @@ def _paper(beside: Beside) -> str:
     note = f'<p class="note">{escape(beside.note)}</p>' if beside.note else ""
     table = html_table(["", "paper", "ours", "difference"], beside.rows)
     return f"<section><h2>{escape(beside.title)}</h2>{note}{table}</section>"
+
+
+def _contributions(runs: Sequence[Run]) -> list[str]:
+    """How much each client helped, run by run: with another seed, a number is another client."""
+    parts = []
+    for run in runs:
+        found = tables.contribution_of(run)
+        if found is not None:
+            more = f'<p class="note">And {found.more} more clients.</p>' if found.more else ""
+            summary = f"<summary>{escape(f'{run.name}: {found.title}, {found.on}')}</summary>"
+            parts.append(f"<details>{summary}{_table(found.heads, found.lines)}{more}</details>")
+    if not parts:
+        return []
+    note = (
+        "Means over rounds. Cosine: of the client's update with the server's own step on clean "
+        "samples. Gain: what leaving the client out costs there, in loss; below 0 it does harm. "
+        f"{tables.RARE}"
+    )
+    return ["<h2>Contribution</h2>", f'<p class="note">{escape(note)}</p>', *parts]
 
 
 def _settings(study: Study) -> list[str]:

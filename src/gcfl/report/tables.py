@@ -12,10 +12,18 @@ from typing import Any
 
 from gcfl.base.errors import ConfigError
 from gcfl.base.files import read_json
+from gcfl.results.contribution import Contribution, contributions
 from gcfl.results.groups import Group, Study, short, shown
 from gcfl.results.measures import Spread, measure, seen_in
+from gcfl.results.run import Run
 
 RATIO = "CPU of FedAvg's"
+RARE = (
+    "A low cosine can come from wrong labels or from classes that are rare elsewhere: look at who "
+    "holds what beside it."
+)
+_MOST_CLIENTS = 30
+_SAMPLES = {"held out": "held-out clean samples", "clean set": "clean set"}
 
 
 def rows(study: Study) -> list[dict[str, Any]]:
@@ -70,6 +78,53 @@ def cells(
     filled = [(head, texts) for head, texts in columns if set(texts) - {"-"}]
     lines = zip(*(texts for _, texts in filled), strict=True)
     return [head for head, _ in filled], [list(line) for line in lines]
+
+
+@dataclass(frozen=True)
+class Contributions:
+    """How much clients helped, lowest first, as texts. on: which samples told it. more: how many
+    clients are not shown.
+    """
+
+    title: str
+    on: str
+    heads: list[str]
+    lines: list[list[str]]
+    more: int
+
+
+def contribution_of(run: Run) -> Contributions | None:
+    """By gain where all clients have one, else by cosine; None where the run did not record it."""
+    found = contributions(run.rounds)
+    if not found:
+        return None
+    by_gain = all(one.gain is not None for one in found.values())
+    ranked = sorted(
+        found, key=lambda one: (found[one].gain or 0.0) if by_gain else found[one].cosine
+    )
+    who = dict(enumerate(run.clients))
+    named = any(one["name"] != str(client) for client, one in who.items())
+    lines = []
+    for client in ranked[:_MOST_CLIENTS]:
+        one = who.get(client, {})
+        name = [str(one.get("name", "-"))] if named else []
+        samples = f"{one['samples']:,}" if "samples" in one else "-"
+        lines.append([str(client), *name, samples, *_helped(found[client])])
+    on = next(record.contribution_on for record in reversed(run.rounds) if record.contribution)
+    order = "least gain first" if by_gain else "lowest cosine first"
+    return Contributions(
+        f"Contribution, {order}",
+        f"on the server's {_SAMPLES.get(on or '', 'clean samples')}",
+        ["client", *(["name"] if named else []), "samples", "cosine", "norm", "gain", "95%"],
+        lines,
+        max(0, len(found) - _MOST_CLIENTS),
+    )
+
+
+def _helped(one: Contribution) -> list[str]:
+    low_high = "-" if one.interval is None else "{:+.4f} to {:+.4f}".format(*one.interval)
+    gain = "-" if one.gain is None else f"{one.gain:+.4f}"
+    return [f"{one.cosine:+.3f}", f"{one.norm:.3g}", gain, low_high]
 
 
 def as_json(study: Study, left_out: Sequence[tuple[str, str]]) -> str:

@@ -76,6 +76,7 @@ def show(run: Run, console: Console | None = None) -> None:
         for name, count in names.items():
             table.add_row(escape(f"  sent {way}: {name}"), human(count))
     console.print(table)
+    _contribution(run, console)
     left_out = [
         f"round {record.round}: client {client} was left out: {reason}"
         for record in run.rounds
@@ -130,6 +131,23 @@ def _rounds_table(run: Run) -> Table:
             texts = [one.text(value) for one, value in zip(columns, values, strict=True)]
             table.add_row(str(record.round), *texts)
     return table
+
+
+def _contribution(run: Run, console: Console) -> None:
+    """How much each client helped, where the run recorded it."""
+    found = tables.contribution_of(run)
+    if found is None:
+        return
+    table = Table(title=found.title, title_justify="left")
+    for head in found.heads:
+        table.add_column(head, justify="left" if head == "name" else "right")
+    for line in found.lines:
+        table.add_row(*map(escape, line))
+    console.print(table)
+    if found.more:
+        console.print(f"and {found.more} more clients; all are in rounds.jsonl")
+    gain = f"gain: the loss {found.on} without the client, less that with it"
+    console.print(f"{gain}. {tables.RARE}", soft_wrap=True)
 
 
 def _differences(first: Run, second: Run) -> Table | str:
