@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gcfl.base.errors import ConfigError
+from gcfl.base.files import write_atomic
 from gcfl.cli.settings import add_verb, settings_of
 
 if TYPE_CHECKING:
@@ -57,18 +58,18 @@ def _audit(options: argparse.Namespace, rest: list[str]) -> None:
     out = options.out or found.folder / "audit"
     for site in found.sites:
         write_findings(site, out / folder_name(site.site), options.correct, options.threshold)
-    (out / "audit.html").write_text(_page(found, options.threshold), encoding="utf-8")
+    page = _page(found, options.threshold, options.correct)
+    write_atomic(out / "audit.html", page.encode())
     _print(found, options.threshold, options.quiet)
     print(out / "audit.html")
 
 
-def _page(found: Audit, threshold: float) -> str:
+def _page(found: Audit, threshold: float, correct: float) -> str:
     from gcfl.report.audit_page import audit_page
 
     title = f"Audit of {found.folder.name}"
-    return audit_page(
-        title, found.sites, found.inputs, found.columns, found.typical, threshold=threshold
-    )
+    samples = found.inputs, found.columns, found.typical
+    return audit_page(title, found.sites, *samples, threshold=threshold, correct=correct)
 
 
 def _run_of(options: argparse.Namespace, rest: list[str]) -> Any:

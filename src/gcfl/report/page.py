@@ -158,7 +158,9 @@ def _contributions(runs: Sequence[Run]) -> list[str]:
         if found is not None:
             more = f'<p class="note">And {found.more} more clients.</p>' if found.more else ""
             summary = f"<summary>{escape(f'{run.name}: {found.title}, {found.on}')}</summary>"
-            parts.append(f"<details>{summary}{_table(found.heads, found.lines)}{more}</details>")
+            parts.append(
+                f"<details>{summary}{html_table(found.heads, found.lines)}{more}</details>"
+            )
     if not parts:
         return []
     note = (
