@@ -78,7 +78,7 @@ class Judge:
         if fits(memory, n, pool.classes):
             mean, last = past(memory)
             unused = last.numpy() == NEVER
-            evidence = np.where(unused, EVIDENCE.index("unused"), EVIDENCE.index("apart"))
+            evidence = np.where(unused, EVIDENCE.index("unused"), EVIDENCE.index("looks"))
         else:
             notes = (*notes, _NO_EVIDENCE)
         low, high = rate_interval(logits, labels, known, seed=seed)

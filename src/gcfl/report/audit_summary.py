@@ -17,9 +17,9 @@ from gcfl.report.markup import html_table
 from gcfl.results.findings import EVIDENCE, STRANGE, Findings
 
 _MEANS = {
-    "apart": "by models that had not trained on the sample lately",
-    "unused": "by the final model, which never trained on the sample",
-    "final": "by the final model, which may have trained on the sample: the weakest evidence",
+    "unused": "by models of several rounds, none of which trained on the sample",
+    "looks": "by models of several rounds, some of which trained on the sample",
+    "final": "by the final model alone",
 }
 _SCORES = {
     "AUROC": "how often a wrong label gets a higher probability than a right one",

@@ -23,9 +23,9 @@ import numpy.typing as npt
 from gcfl.base.data_types import FloatArray, IntArray
 from gcfl.base.files import write_atomic, write_json
 
-# How a sample's label was judged, best first: by models that had not trained on it lately; by the
-# final model, which never trained on it; by the final model, which did, or nobody knows.
-EVIDENCE = ("apart", "unused", "final")
+# How a sample's label was judged, best first: by models of several rounds, none of which trained on
+# it; by models of several rounds, some of which did; by the final model alone.
+EVIDENCE = ("unused", "looks", "final")
 
 
 @dataclass(frozen=True)
