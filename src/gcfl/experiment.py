@@ -115,15 +115,16 @@ class Experiment(Options):
         return hashlib.sha256(text.encode()).hexdigest()[:10]
 
     def _at_new_defaults(self) -> Iterator[str]:
-        """Names of our settings that are newer than the first format, and at their default."""
+        """Our settings that are newer than the first format and at their default, or not in use."""
         for section in type(self).model_fields:
             options = getattr(self, section)
             if not isinstance(options, Options) or not _is_ours(type(options)):
                 continue
+            idle = section == "labels" and self.assembled().labels is None
             for leaf, field in type(options).model_fields.items():
                 name = f"{section}.{leaf}"
                 newer = _FIRST_NAMES.get(name, name) not in _FIRST_FORMAT
-                if newer and getattr(options, leaf) == field.default:
+                if idle or (newer and getattr(options, leaf) == field.default):
                     yield name
 
     def folder_name(self) -> str:
