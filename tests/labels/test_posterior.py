@@ -138,9 +138,12 @@ def test_auto_is_whatever_explains_the_samples_better(seed, n, classes):
         skew: label_posterior(logits, labels, NoiseModel(skew=skew))
         for skew in ("classes", "labels", "auto")
     }
-    best = max(("classes", "labels"), key=lambda skew: float(fits[skew].trace[-1]))
-    assert fits["auto"].rate == fits[best].rate
-    assert torch.equal(fits["auto"].posterior, fits[best].posterior)
+    values = {skew: float(fit.trace[-1]) for skew, fit in fits.items()}
+    best = max(("classes", "labels"), key=values.__getitem__)
+    assert values["auto"] == pytest.approx(values[best], abs=1e-9)
+    if abs(values["classes"] - values["labels"]) > 1e-9:
+        assert fits["auto"].rate == pytest.approx(fits[best].rate, abs=1e-9)
+        assert torch.allclose(fits["auto"].posterior, fits[best].posterior, atol=1e-9)
 
 
 @pytest.mark.parametrize("by", ["classes", "labels"])

@@ -57,6 +57,14 @@ class Samples:
     def classes(self) -> int:
         return self.logits.shape[-1]
 
+    def twice(self) -> Samples:
+        """All clients, and all of them once more."""
+        weights = torch.cat([self.weights, self.weights])
+        if len(self.logits) == 1:  # one row for all
+            return Samples(self.logits, self.labels, weights)
+        logits, labels = (torch.cat([one, one]) for one in (self.logits, self.labels))
+        return Samples(logits, labels, weights)
+
     def p(self, temperature: Tensor) -> Tensor:
         """(m, l, C) softmax(z / τ) for τ (m,). The largest logit is taken off first, so that no
         division overflows.
@@ -100,6 +108,11 @@ class Fit:
     def objective(self) -> Tensor:
         return self.trace[:, -1]
 
+    def halves(self) -> tuple[Fit, Fit]:
+        """Of clients that were fitted in two ways."""
+        pairs = [getattr(self, field.name).chunk(2) for field in fields(Fit)]
+        return Fit(*(one for one, _ in pairs)), Fit(*(other for _, other in pairs))
+
     def or_better(self, other: Fit) -> Fit:
         """Client by client the one with the larger objective, this one where they are equal."""
         better = other.objective > self.objective
@@ -113,9 +126,9 @@ _Parameters = tuple[Tensor, ...]
 _Step = Callable[[_Parameters], tuple[_Parameters, Tensor]]
 
 
-def fit_uniform(samples: Samples, rule: Rule, temperature: float, by_label: bool = False) -> Fit:
-    """ε and π under the uniform T, from ε = `start` and π uniform. by_label: samples came by their
-    labels, and π stays as it is.
+def fit_uniform(samples: Samples, rule: Rule, temperature: float, by_label: Tensor) -> Fit:
+    """ε and π under the uniform T, from ε = `start` and π uniform. by_label: (m,) whether samples
+    came by their labels, and π stays as it is.
     """
     weights, classes, total = samples.weights, samples.classes, samples.weights.sum(1)
     p = samples.p(torch.full_like(samples.logits[:, 0, 0], temperature))
@@ -124,8 +137,9 @@ def fit_uniform(samples: Samples, rule: Rule, temperature: float, by_label: bool
     limit = highest(classes)
     fixed = math.isinf(rule.weight)
     pull = 0.0 if fixed else rule.weight
+    labelled = by_label[:, None]
     seen = _shares((weights[..., None] * one_hot(samples.labels, classes)).sum(1), total)  # λ
-    by_chance = _by_label(samples, seen) if by_label else None
+    by_chance = torch.where(by_label, _by_label(samples, seen), 0.0)
 
     def step(now: _Parameters) -> tuple[_Parameters, Tensor]:
         rate, prior = now
@@ -134,8 +148,7 @@ def fit_uniform(samples: Samples, rule: Rule, temperature: float, by_label: bool
         mix = torch.cat([others * scaled, (1 - rate[:, None] - others) * scaled], dim=1)
         evidence = _times(mix, turned)
         sums = _times(weights / evidence, both)
-        value = _objective(weights, evidence, prior if by_chance is None else seen)
-        value = value if by_chance is None else value + by_chance
+        value = _objective(weights, evidence, torch.where(labelled, seen, prior)) + by_chance
         if pull:
             value = value + pull * (rule.rate * rate.log() + (1 - rule.rate) * (1 - rate).log())
         expected = (mix * sums)[:, :classes] + (mix * sums)[:, classes:]
@@ -143,7 +156,7 @@ def fit_uniform(samples: Samples, rule: Rule, temperature: float, by_label: bool
         if not fixed:
             wrong = (total - right + pull * rule.rate) / (total + pull)
             rate = wrong.clamp(LOWEST, limit)
-        return (rate, prior if by_label else _shares(expected, total)), value
+        return (rate, torch.where(labelled, prior, _shares(expected, total))), value
 
     first = min(max(rule.rate if fixed else rule.start, LOWEST), limit)
     prior = torch.full_like(total[:, None].expand(-1, classes), 1 / classes)

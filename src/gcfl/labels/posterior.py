@@ -194,9 +194,16 @@ def fit_samples(samples: em.Samples, model: NoiseModel, rule: em.Rule) -> em.Fit
     objective.
     """
     tried = GRID if model.temperature is None else (model.temperature,)
-    skews = {"auto": (False, True), "classes": (False,), "labels": (True,)}[model.skew]
-    fits = (em.fit_uniform(samples, rule, one, by) for by in skews for one in tried)
+    auto = model.skew == "auto"
+    given = samples.twice() if auto else samples
+    by_label = torch.full_like(given.weights[:, 0], model.skew == "labels", dtype=torch.bool)
+    if auto:
+        by_label[len(samples.weights) :] = True
+    fits = (em.fit_uniform(given, rule, one, by_label) for one in tried)
     fit = reduce(em.Fit.or_better, fits)
+    if auto:
+        by_class, by_name = fit.halves()
+        fit = by_class.or_better(by_name)
     return (
         em.fit_full(samples, rule, fit, model.pseudo_counts) if model.transition == "full" else fit
     )
