@@ -59,11 +59,6 @@ def put_together(final: Tensor, mean: Tensor | None) -> Tensor:
     return final if mean is None else (final + mean.to(final)) / 2
 
 
-def of(memory: Tree) -> Tree:
-    """The evidence in a client's memory."""
-    return {name: memory[name] for name in (_SUM, _LOOKS, _USED) if name in memory}
-
-
 def _nothing(n: int, classes: int) -> Tree:
     return {
         _SUM: torch.zeros(n, classes, dtype=torch.half),

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gcfl.base.data_types import Tree
-
 _STEPS = 101  # quantiles
 
 
@@ -30,9 +28,6 @@ class Strangeness:
         distance = _distances(features, self.means)
         place = torch.searchsorted(self.quantiles, distance.contiguous())
         return place.double() / _STEPS
-
-    def tree(self) -> Tree:
-        return {"means": self.means, "quantiles": self.quantiles}
 
 
 def fit_strangeness(features: Tensor, labels: Tensor) -> Strangeness:

@@ -13,11 +13,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from torch.nn.functional import cross_entropy
 
 from gcfl.base import rng
 from gcfl.base.data_types import Shard, Tree
-from gcfl.labels import fit_temperature
+from gcfl.methods.losses import calibrated_loss
 from gcfl.methods.options import CleanOptions
 from gcfl.methods.server_training import WARM, annealed
 from gcfl.methods.views import ServerView
@@ -87,11 +86,7 @@ def _tried(view: ServerView, lr: float, epochs: int) -> _Trial:
         view.meter.forward += len(judged)
         logits.append(view.setting.network.outputs(model, whole.x[judged]).logits.cpu())
         labels.append(whole.y[judged])
-    found, true = torch.cat(logits), torch.cat(labels)
-    if not bool(torch.isfinite(found).all()):
-        return _Trial(lr, epochs, float("inf"))
-    scaled = found.double() / fit_temperature(found, true)
-    return _Trial(lr, epochs, float(cross_entropy(scaled, true)))
+    return _Trial(lr, epochs, calibrated_loss(torch.cat(logits), torch.cat(labels)))
 
 
 def _rows(shard: Shard, rows: np.ndarray) -> Shard:

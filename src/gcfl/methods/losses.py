@@ -10,6 +10,8 @@ sce             α (-log p) + β · A (1 - p), A = 4         reverse cross-entro
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
@@ -69,7 +71,12 @@ def tempered_loss(view: ServerView, model: Tree, shard: Shard) -> float:
     """
     view.meter.forward += len(shard)
     logits = view.setting.network.outputs(model, shard.x).logits.cpu()
+    return min(calibrated_loss(logits, shard.y), _WORST)
+
+
+def calibrated_loss(logits: Tensor, labels: Tensor) -> float:
+    """min_τ of the mean of -log softmax(z / τ)_y; infinite where the logits are not finite."""
     if not bool(torch.isfinite(logits).all()):
-        return _WORST
-    scaled = logits.double() / fit_temperature(logits, shard.y)
-    return min(float(cross_entropy(scaled, shard.y)), _WORST)
+        return math.inf
+    scaled = logits.double() / fit_temperature(logits, labels)
+    return float(cross_entropy(scaled, labels))
