@@ -16,8 +16,7 @@ from sklearn.datasets import load_digits
 
 from gcfl.report.audit_page import audit_page
 from gcfl.report.audit_samples import as_bytes, png, strangest
-from gcfl.report.audit_summary import detection
-from gcfl.results.findings import EVIDENCE, Findings
+from gcfl.results.findings import EVIDENCE, Findings, detection
 from report.browser import FOUND, Browser
 
 HOSTILE = "</script><img src=x onerror=document.title='run'>"

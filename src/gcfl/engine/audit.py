@@ -5,7 +5,7 @@ more, and what the client kept from earlier looks (`gcfl.labels.evidence`) is pu
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from gcfl.labels import NoiseModel, label_posterior, rate_interval
 from gcfl.labels.evidence import NEVER, fits, past, put_together
 from gcfl.labels.strangeness import Strangeness, fit_strangeness
 from gcfl.methods import Setting
-from gcfl.results.findings import EVIDENCE, Findings
+from gcfl.results.findings import EVIDENCE, Findings, detection
 from gcfl.results.folder import RunFolder
 
 _NO_EVIDENCE = (
@@ -134,32 +134,25 @@ class Audit:
         known = [site for site in self.sites if site.truth is not None]
         if not known:
             return None
-        from sklearn.metrics import average_precision_score, roc_auc_score
-
         truth = np.concatenate([site.truth for site in known if site.truth is not None])
         wrong = np.concatenate([site.wrong for site in known])
         strange = np.concatenate([site.strange for site in known])
         odd = np.concatenate([site.odd for site in known if site.odd is not None])
-        called = wrong > threshold
-        hits = float((called & truth).sum())
+        found = detection(truth, wrong, threshold) | {
+            "strange_auroc": detection(odd, strange, threshold)["AUROC"]
+        }
         rates = [float(np.mean(site.truth)) for site in known if site.truth is not None]
         pairs = list(zip(known, rates, strict=True))
         return {
-            "auroc": _rated(roc_auc_score, truth, wrong),
-            "average_precision": _rated(average_precision_score, truth, wrong),
-            "precision": hits / float(called.sum()) if called.any() else math.nan,
-            "recall": hits / float(truth.sum()) if truth.any() else math.nan,
-            "strange_auroc": _rated(roc_auc_score, odd, strange),
+            **{
+                name.lower().replace(" ", "_"): math.nan if value is None else value
+                for name, value in found.items()
+            },
             "rate_error": float(np.mean([abs(site.rate - rate) for site, rate in pairs])),
             "covered": float(
                 np.mean([site.interval[0] <= rate <= site.interval[1] for site, rate in pairs])
             ),
         }
-
-
-def _rated(score: Callable[..., Any], truth: npt.NDArray[np.bool_], values: FloatArray) -> float:
-    """NaN where all are alike."""
-    return float(score(truth, values)) if 0 < truth.sum() < len(truth) else math.nan
 
 
 def audit_run(folder: RunFolder, experiment: Experiment, given: Given) -> Audit:

@@ -9,12 +9,11 @@ from collections.abc import Sequence
 from html import escape
 
 import numpy as np
-import numpy.typing as npt
 
-from gcfl.base.data_types import FloatArray, IntArray
+from gcfl.base.data_types import IntArray
 from gcfl.report.audit_samples import class_names, coded
 from gcfl.report.markup import html_table
-from gcfl.results.findings import EVIDENCE, STRANGE, Findings
+from gcfl.results.findings import EVIDENCE, STRANGE, Findings, detection
 
 _MEANS = {
     "unused": "by models of several rounds, none of which trained on the sample",
@@ -28,26 +27,6 @@ _SCORES = {
     "recall": "the share of all wrong labels that are above the threshold",
 }
 Row = list[tuple[str, str]]
-
-
-def detection(
-    truth: npt.NDArray[np.bool_], wrong: FloatArray, threshold: float
-) -> dict[str, float | None]:
-    """How well the probabilities `wrong` tell wrong labels from right ones; None where that is not
-    defined: with wrong labels alone or none, or none above the threshold.
-    """
-    from sklearn import metrics
-
-    found, bad = wrong > threshold, np.asarray(truth, dtype=bool)
-    hits = int((found & bad).sum())
-    return {
-        "AUROC": float(metrics.roc_auc_score(bad, wrong)) if 0 < bad.sum() < len(bad) else None,
-        "average precision": (
-            float(metrics.average_precision_score(bad, wrong)) if bad.any() else None
-        ),
-        "precision": hits / int(found.sum()) if found.any() else None,
-        "recall": hits / int(bad.sum()) if bad.any() else None,
-    }
 
 
 def summary(sites: Sequence[Findings], threshold: float, correct: float) -> list[str]:

@@ -123,6 +123,26 @@ class Findings:
 STRANGE = 0.99  # stranger than this share of the clean set
 
 
+def detection(
+    truth: npt.NDArray[np.bool_], wrong: FloatArray, threshold: float
+) -> dict[str, float | None]:
+    """How well the probabilities `wrong` tell wrong labels from right ones; None where that is not
+    defined: with wrong labels alone or none, or none above the threshold.
+    """
+    from sklearn import metrics
+
+    found, bad = wrong > threshold, np.asarray(truth, dtype=bool)
+    hits = int((found & bad).sum())
+    return {
+        "AUROC": float(metrics.roc_auc_score(bad, wrong)) if 0 < bad.sum() < len(bad) else None,
+        "average precision": (
+            float(metrics.average_precision_score(bad, wrong)) if bad.any() else None
+        ),
+        "precision": hits / int(found.sum()) if found.any() else None,
+        "recall": hits / int(bad.sum()) if bad.any() else None,
+    }
+
+
 def write_findings(
     findings: Findings, folder: Path, correct: float = 0.9, drop: float = 0.5
 ) -> None:
