@@ -89,6 +89,15 @@ def test_workers_and_many_at_once_keep_the_same_evidence(finished, tmp_path):
             assert np.allclose(mine.wrong, theirs.wrong, atol=close)
 
 
+def test_findings_tell_how_much_a_site_helped(tmp_path):
+    asked = {**SCENE, "rounds": 3, "clean": {**SCENE["clean"], "contribution": True}}
+    site = gcfl.audit(run(tmp_path, **asked)).sites[2]
+    assert site.contribution["rounds"] == 3
+    write_findings(site, tmp_path / "site")
+    told = json.loads((tmp_path / "site" / "audit.json").read_text())["contribution"]
+    assert told["cosine"] == pytest.approx(site.contribution["cosine"])
+
+
 def test_a_run_without_evidence_says_what_it_lacks(finished, tmp_path):
     copy = shutil.copytree(finished.folder, tmp_path / finished.folder.name)
     shutil.rmtree(copy / "checkpoint")

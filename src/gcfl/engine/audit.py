@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from gcfl.labels import NoiseModel, label_posterior, rate_interval
 from gcfl.labels.evidence import NEVER, fits, past, put_together
 from gcfl.labels.strangeness import Strangeness, fit_strangeness
 from gcfl.methods import Setting
+from gcfl.results.contribution import contributions
 from gcfl.results.findings import EVIDENCE, Findings, detection
 from gcfl.results.folder import RunFolder
 
@@ -167,7 +168,7 @@ def audit_run(folder: RunFolder, experiment: Experiment, given: Given) -> Audit:
         )
     federation = prepared.federation  # as the method saw it
     judge = Judge.of(prepared.setting, groups["model"], federation.classes, federation.validation)
-    memory = _memory(folder)
+    memory, helped = _memory(folder), contributions(folder.records())
     sites = []
     names = federation.clients.names
     for client in range(len(federation.clients)):
@@ -179,6 +180,8 @@ def audit_run(folder: RunFolder, experiment: Experiment, given: Given) -> Audit:
             memory.get(client, {}).get("labels", {}),
             experiment.seed,
         )
+        if client in helped:
+            found = replace(found, contribution=asdict(helped[client]))
         if (truth := federation.truth) is not None:
             spoiled = truth.hit_by("attribute")[shard.ids]
             odd = spoiled | truth.hit_by("open")[shard.ids]

@@ -18,6 +18,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,7 +38,7 @@ log = logging.getLogger("gcfl")
 _LONGEST = 500  # letters of a parameter that every MLflow takes
 
 
-class Sink:
+class Sink(ABC):
     """Pass `start` as on_start and the sink itself as on_round, and leave the `with` to close it;
     or `send` a run folder afterwards. `begin`, `add` each round, `end`: what a tracker must have.
     """
@@ -47,14 +48,17 @@ class Sink:
         self._begun = False
         self._broken = False
 
+    @abstractmethod
     def begin(self, name: str, settings: Mapping[str, Any]) -> None:
-        raise NotImplementedError
+        """A run begins."""
 
+    @abstractmethod
     def add(self, round: int, values: Mapping[str, float]) -> None:
-        raise NotImplementedError
+        """The numbers of a round."""
 
+    @abstractmethod
     def end(self, finished: bool) -> None:
-        raise NotImplementedError
+        """The run is over, or was stopped."""
 
     def __enter__(self) -> Self:
         return self

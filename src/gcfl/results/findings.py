@@ -37,7 +37,8 @@ class Findings:
 
     Of the site: rate and its 95% interval, transition (C, C) estimated P(label | class), prior (C,)
     estimated class shares. truth: (n,) which labels are wrong, and odd: (n,) which inputs belong to
-    no class or were spoiled, where a simulation knows.
+    no class or were spoiled, where a simulation knows. contribution: how much it helped, as
+    `results.contribution` has it, where the run recorded that.
     """
 
     site: str
@@ -55,7 +56,7 @@ class Findings:
     prior: FloatArray
     truth: npt.NDArray[np.bool_] | None = None
     notes: tuple[str, ...] = ()
-    contribution: dict[str, float] = field(default_factory=dict)
+    contribution: dict[str, Any] = field(default_factory=dict)
     odd: npt.NDArray[np.bool_] | None = None
 
     def __len__(self) -> int:
