@@ -9,9 +9,10 @@ start from the same model θ, and the server compares
 
 by the cross-entropy on D_S after the best temperature. D_S needs no part of its own for this: the
 server may have trained θ on it, but no Δ. Earlier gains count half of the next one's. Where their
-sum is below 0, all clients are plain until a later comparison says otherwise, and it is the judged
-who are a third. Only updates of the kind that is trusted by then enter the model, so a comparison
-costs two thirds of a round's updates and nothing else.
+sum is below 0, all clients are plain until it is clearly above 0 again (0.2: where judging helps it
+is 0.5 and more, where it makes no difference it wavers by 0.1), and it is the judged who are a
+third. Only updates of the kind that is trusted by then enter the model, so a comparison costs a
+third of two rounds' updates and nothing else.
 
 The first comparison begins in round 1, the second G rounds later; while nothing changes each waits
 twice as long as the one before, and G rounds again after a change.
@@ -35,6 +36,7 @@ log = logging.getLogger("gcfl")
 _FEWEST = 4  # clients in a round, below which two groups say nothing
 _PART = 3  # of the clients in a round are of the other kind in a comparison: one of so many
 _FADES = 0.5
+_CLEAR = 0.2  # nats: the sum of gains above which those who fell back judge again
 # first: of the two gains. gain: the sum. back: fallen back. next: the round of the next
 # comparison. wait: from the last one to it.
 _NAMES = ("guard.first", "guard.gain", "guard.back", "guard.next", "guard.wait")
@@ -87,7 +89,7 @@ def compared(state: Tree, view: ServerView, replies: Replies, period: int) -> Tr
     if view.round == first:
         return before | {"guard.first": gain}
     total = _FADES * state["guard.gain"] + state["guard.first"] + gain
-    back = total < 0
+    back = total < (_CLEAR if bool(state["guard.back"]) else 0)
     changed = bool(back) != bool(state["guard.back"])
     if changed:
         log.info(
