@@ -1,7 +1,7 @@
 """Wrong labels found without moving a sample, against cleanlab.
 
     python benchmarks/audit.py digits                       # also: mnist, cifar10, flowers
-    python benchmarks/audit.py cifar10 --noise uniform40 --no-cross-fit
+    python benchmarks/audit.py cifar10 --noise uniform40 --no-cross-fit --halves
 
 For each kind of noise: a federated run (`robust`, ten clients, Dirichlet 0.4) and its audit; then
 cleanlab (`get_label_quality_scores`, self-confidence) in three ways:
@@ -10,6 +10,9 @@ cleanlab (`get_label_quality_scores`, self-confidence) in three ways:
     one place              the usual way: 5-fold cross-validation of the same network, 20 epochs,
                            the server's clean set added to every fold, all data in one place
     each client alone      the same at every client by itself
+
+With --halves also a federated cross-fit: two runs, each of which trains on one half of every
+client's samples alone, and each half judged by the run that has not trained on it.
 
 AUROC and average precision over all clients' samples (ranked together), the share of training that
 each took, and for ours the mean absolute error of the clients' rates, how many 95% intervals hold
@@ -24,7 +27,7 @@ import json
 import math
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -32,6 +35,10 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from torch.nn.functional import cross_entropy
 
 import gcfl
+from gcfl.base.data_types import Coreset, Tree
+from gcfl.coreset import Draw, Pool, unweighted
+from gcfl.coreset.sift import Sift
+from gcfl.methods import register
 
 NOISES: dict[str, dict[str, Any]] = {
     "uniform20": {"noise": 0.2},
@@ -120,16 +127,62 @@ def cross_fitted(setting: Any, clean: Any, x: torch.Tensor, y: torch.Tensor) -> 
     return found
 
 
-def scene(name: str, noise: str, seed: int, runs: Path, cross_fit: bool) -> dict[str, Any]:
+class Even(Sift):
+    """Sifting among a client's samples at even places."""
+
+    name: ClassVar[str] = "even"
+    begins: ClassVar[int] = 0
+
+    def pick(
+        self, pool: Pool, target: Any, budget: int, draw: Draw, memory: Tree
+    ) -> tuple[Coreset, Tree]:
+        chosen, kept = super().pick(pool, target, 0, draw, memory)
+        rows = chosen.indices[chosen.indices % 2 == self.begins]
+        if len(rows) < budget:  # those whose label is likeliest, of this half
+            right = pool.right.numpy().copy()
+            right[np.arange(len(right)) % 2 != self.begins] = -1
+            rows = np.sort(np.argsort(-right, kind="stable")[:budget])
+        return unweighted(rows), kept
+
+
+class Odd(Even):
+    """Sifting among a client's samples at odd places."""
+
+    name: ClassVar[str] = "odd"
+    begins: ClassVar[int] = 1
+
+
+def played(name: str, noise: str, seed: int, runs: Path, **changes: Any) -> Any:
     settings = DATA[name]
-    result = gcfl.run(
+    return gcfl.run(
         data={**settings["data"], "validation_balanced": True, **NOISES[noise]},
         model=settings["model"],
         rounds=settings["rounds"],
         seed=seed,
         out=runs,
         engine={"evaluate_every": settings["rounds"]},
+        **changes,
     )
+
+
+def by_halves(name: str, noise: str, seed: int, runs: Path) -> dict[str, float]:
+    """Each half of the clients' samples judged by a federation that trained on the other one."""
+    plain = {"labels": {"guard": 0}}  # a comparison would draw among all samples
+    even, odd = (
+        gcfl.audit(played(name, noise, seed, runs, method=f"{half.name}+robust", **plain)).sites
+        for half in (Even, Odd)
+    )
+    wrong = [
+        np.where(np.arange(len(one)) % 2 == 0, other.wrong, one.wrong)
+        for one, other in zip(even, odd, strict=True)
+    ]
+    return rated(np.concatenate([site.truth for site in even]), np.concatenate(wrong))
+
+
+def scene(
+    name: str, noise: str, seed: int, runs: Path, cross_fit: bool, halves: bool
+) -> dict[str, Any]:
+    result = played(name, noise, seed, runs)
     audit = gcfl.audit(result)
     prepared, sites = audit.prepared, audit.sites
     setting, clients = prepared.setting, prepared.federation.clients
@@ -144,6 +197,8 @@ def scene(name: str, noise: str, seed: int, runs: Path, cross_fit: bool) -> dict
         "strange_auroc": scores["strange_auroc"],
         "samples": result.cost["samples"]["backward"],
     }
+    if halves:
+        found["ours, two halves"] = by_halves(name, noise, seed, runs)
     shards = [clients.shard(client) for client in range(len(clients))]
     y = torch.cat([shard.y for shard in shards])
     x = torch.cat([shard.x for shard in shards])
@@ -178,9 +233,12 @@ def main() -> None:
     parser.add_argument("--noise", nargs="+", choices=sorted(NOISES), default=list(NOISES))
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--no-cross-fit", action="store_true")
+    parser.add_argument("--halves", action="store_true")
     parser.add_argument("--out", type=Path, default=Path("sweeps/audit/audit.jsonl"))
     options = parser.parse_args()
     torch.set_num_threads(1)
+    for half in (Even, Odd):
+        register(half)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     lines = options.out.read_text().splitlines() if options.out.exists() else []
     done = {(one["data"], one["noise"], one["seed"]) for one in map(json.loads, lines)}
@@ -189,7 +247,8 @@ def main() -> None:
             if (options.data, noise, seed) in done:
                 continue
             cross_fit = not options.no_cross_fit
-            found = scene(options.data, noise, seed, options.out.parent / "runs", cross_fit)
+            runs = options.out.parent / "runs"
+            found = scene(options.data, noise, seed, runs, cross_fit, options.halves)
             with options.out.open("a") as file:
                 file.write(json.dumps(found) + "\n")
             for way, numbers in found.items():
