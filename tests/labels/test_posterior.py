@@ -18,11 +18,13 @@ from gcfl.base.errors import ConfigError, DataError
 from gcfl.labels import (
     GRID,
     NoiseModel,
+    em,
     label_posterior,
     label_posteriors,
     posterior_given,
     symmetric_transition,
 )
+from gcfl.labels.posterior import rule_of
 from label_scenes import rough, symmetric
 
 
@@ -39,7 +41,7 @@ def problems(draw, largest=12):
     weight = draw(st.sampled_from([0.0, 5.0, math.inf]))
     ratio = rng.stream(seed, "prior").random(classes) + 0.1
     model = NoiseModel(
-        transition=draw(st.sampled_from(["uniform", "full"])),
+        transition=draw(st.sampled_from(["uniform", "full", "auto"])),
         pseudo_counts=draw(st.sampled_from([0.1, 20.0])),
         temperature=draw(st.sampled_from([None, 1.0, 2.5])),
         train_prior=torch.from_numpy(ratio / ratio.sum()) if draw(st.booleans()) else None,
@@ -185,6 +187,54 @@ def test_one_step_of_the_full_matrix_by_its_definition():
     assert found.rate == pytest.approx(float(1 - start.right.mean()), abs=1e-12)
 
 
+def sites(kind, n, seed):
+    """A calibrated model's logits of n samples of ten classes, and labels of which 40% are wrong:
+    anywhere, or each class's as the next one.
+    """
+    draw = np.random.default_rng(seed)
+    true = draw.integers(0, 10, n)
+    by = draw.integers(1, 10, n) if kind == "uniform" else 1
+    labels = np.where(draw.random(n) < 0.4, (true + by) % 10, true)
+    logits = 3 * (draw.normal(size=(n, 10)) + 3 * np.eye(10)[true])
+    return torch.from_numpy(logits), torch.from_numpy(labels), (labels != true).mean()
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("n", [150, 2000])
+@pytest.mark.parametrize("kind", ["uniform", "pair"])
+def test_a_matrix_is_fitted_where_the_samples_carry_it(kind, n, seed):
+    logits, labels, wrong = sites(kind, n, seed)
+    found = label_posterior(logits, labels, NoiseModel("auto"))
+    assert found.uniform == (kind == "uniform")
+    assert found.rate == pytest.approx(wrong, abs=0.06 if n < 1000 else 0.03)
+    other = label_posterior(
+        logits, labels, NoiseModel("uniform" if found.uniform else "full", pseudo_counts=1.0)
+    )
+    same(found, other, 1e-4)  # the full one may start at the other skew
+    if kind == "pair":
+        assert found.transition.diagonal(offset=1).mean() == pytest.approx(wrong, abs=0.1)
+
+
+def test_what_a_matrix_is_worth_by_its_definition():
+    """The Bayes factor against a product of Dirichlet integrals, by Polya's urn: sample by sample,
+    with whole counts.
+    """
+    draw = np.random.default_rng(5)
+    true, labels = draw.integers(0, 3, 60), draw.integers(0, 3, 60)
+    # The model is sure, so that the expected counts are whole.
+    logits = torch.from_numpy(1000.0 * np.eye(3)[true])
+    samples = em.Samples(logits[None], torch.from_numpy(labels)[None], torch.ones(1, 60).double())
+    rule = rule_of(NoiseModel(), 3)
+    uniform = em.fit_uniform(samples, rule, 1.0, torch.tensor([False]))
+    full = em.fit_full(samples, rule, uniform, 2.0)
+    centre = uniform.transition[0].numpy()
+    urn, expected = 2.0 * centre, 0.0
+    for c, k in zip(true, labels, strict=True):
+        expected += np.log(urn[c, k] / urn[c].sum()) - np.log(centre[c, k])
+        urn[c, k] += 1
+    assert float(em.worth(samples, rule, full, uniform, 2.0)) == pytest.approx(expected, abs=1e-6)
+
+
 @settings(max_examples=300)
 @given(problems(largest=40))
 def test_the_penalised_objective_never_falls_and_all_is_defined(problem):
@@ -256,7 +306,7 @@ def test_the_order_of_samples_and_classes_does_not_matter(problem, seed):
     assert torch.allclose(renamed.transition, found.transition[names][:, names], atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["uniform", "full"])
+@pytest.mark.parametrize("kind", ["uniform", "full", "auto"])
 @pytest.mark.parametrize("temperature", [None, 1.0])
 def test_many_clients_at_once_equal_one_at_a_time(kind, temperature):
     draw = rng.stream(4, "sizes")
@@ -309,7 +359,7 @@ def test_a_hopeless_model_says_the_same_of_equal_labels():
     assert torch.allclose(found.right, found.right[:1].expand(30))
 
 
-@pytest.mark.parametrize("kind", ["uniform", "full"])
+@pytest.mark.parametrize("kind", ["uniform", "full", "auto"])
 @pytest.mark.parametrize(
     ("logits", "labels"),
     [
@@ -361,7 +411,7 @@ def test_bad_samples_get_one_sentence(name):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"transition": "square"}, "uniform or full"),
+        ({"transition": "square"}, "uniform, full or auto"),
         ({"temperature": 0.0}, "temperature must be"),
         ({"temperature": math.nan}, "temperature must be"),
         ({"pseudo_counts": 0.0}, "pseudo_counts must be"),

@@ -69,10 +69,13 @@ class Judge:
         """Of one site. memory: what it remembers of its labels."""
         pool = self.setting.pool(self.model, shard)
         logits, labels = pool.logits, shard.y
-        found = label_posterior(logits, labels)
+        found = label_posterior(logits, labels, NoiseModel("auto"))
         # The rate's own spread: that of the temperature would be another question.
-        known = NoiseModel(temperature=found.temperature)
-        full = label_posterior(logits, labels, NoiseModel("full", temperature=found.temperature))
+        warmth = found.temperature
+        known = NoiseModel("uniform" if found.uniform else "auto", temperature=warmth)
+        full = found
+        if found.uniform:  # for the eye; the rate is not its
+            full = label_posterior(logits, labels, NoiseModel("full", temperature=warmth))
         n, rows = len(labels), torch.arange(len(labels))
         notes, mean = self.notes, None
         evidence = np.full(n, EVIDENCE.index("final"))

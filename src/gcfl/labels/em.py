@@ -115,9 +115,12 @@ class Fit:
 
     def or_better(self, other: Fit) -> Fit:
         """Client by client the one with the larger objective, this one where they are equal."""
-        better = other.objective > self.objective
+        return self.but(other, other.objective > self.objective)
+
+    def but(self, other: Fit, where: Tensor) -> Fit:
+        """The other's for the clients that `where` (m,) names, this one's for the rest."""
         pairs = [(getattr(self, field.name), getattr(other, field.name)) for field in fields(Fit)]
-        return Fit(*(torch.where(_along(better, mine), theirs, mine) for mine, theirs in pairs))
+        return Fit(*(torch.where(_along(where, mine), theirs, mine) for mine, theirs in pairs))
 
 
 # what is fitted, each (m, ...)
@@ -191,6 +194,23 @@ def fit_full(samples: Samples, rule: Rule, start: Fit, pseudo_counts: float) -> 
     found, trace, steps = _climb(step, rule, (start.rate, start.prior, centre))
     rate, prior, transition = found
     return Fit(rate, prior, transition, start.temperature, trace, steps)
+
+
+def worth(samples: Samples, rule: Rule, full: Fit, uniform: Fit, pseudo_counts: float) -> Tensor:
+    """(m,) log of the Bayes factor of a full matrix against the uniform one T: with the expected
+    counts N of the full fit, and each of its rows drawn from a Dirichlet of m T[c],
+
+        Σ_c log Γ(m) / Γ(m + N_c) + Σ_ck log Γ(m T_ck + N_ck) / Γ(m T_ck) - Σ_ck N_ck log T_ck
+
+    A matrix that merely fits better pays for its C (C-1) numbers.
+    """
+    same = one_hot(samples.labels, samples.classes).to(full.rate.dtype)
+    q = posterior(samples, rule, full) * samples.weights[..., None]
+    counts = q.transpose(1, 2) @ same
+    pull = pseudo_counts * uniform.transition
+    drawn = torch.lgamma(pull + counts) - torch.lgamma(pull)
+    rows = torch.lgamma(pull.sum(2)) - torch.lgamma(pull.sum(2) + counts.sum(2))
+    return rows.sum(1) + (drawn - counts * uniform.transition.log()).sum((1, 2))
 
 
 def posterior(samples: Samples, rule: Rule, fit: Fit) -> Tensor:

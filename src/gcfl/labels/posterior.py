@@ -30,9 +30,10 @@ from gcfl.base.errors import ConfigError, DataError, one_of
 from gcfl.labels import em
 from gcfl.labels.checks import checked, distribution, stochastic
 
-Transition = Literal["uniform", "full"]
+Transition = Literal["uniform", "full", "auto"]
 Skew = Literal["auto", "classes", "labels"]
 GRID = (0.7, 1.0, 1.4, 2.0, 3.0, 4.5)
+_FEW = 1.0  # pseudo-counts of a full matrix that has to earn its place
 
 
 @dataclass(frozen=True)
@@ -40,11 +41,13 @@ class NoiseModel:
     """What is assumed of the labels' noise, and how it is fitted.
 
     transition: `uniform` has one rate ε, `full` a matrix with `pseudo_counts` per class towards the
-    uniform one. temperature: τ, or None for the best of `GRID` by the objective. train_prior: (C,)
-    the class prior ρ that the model was trained under, None for a uniform one. prior_rate: a rate r
-    to shrink towards with the weight of `rate_weight` samples; an infinite weight holds ε = r.
-    skew: what the client's samples came to it by: their true `classes`, of which it then has a
-    prior of its own, or their `labels`; auto is whichever explains its samples better.
+    uniform one; `auto` is uniform unless the samples carry a matrix: one with a single pseudo-count
+    per class, where its Bayes factor speaks for it (`em.worth`). temperature: τ, or None for the
+    best of `GRID` by the objective. train_prior: (C,) the class prior ρ that the model was trained
+    under, None for a uniform one. prior_rate: a rate r to shrink towards with the weight of
+    `rate_weight` samples; an infinite weight holds ε = r. skew: what the client's samples came to
+    it by: their true `classes`, of which it then has a prior of its own, or their `labels`; auto is
+    whichever explains its samples better.
     The fit starts at ε = `start` and π uniform, and ends after `iterations` steps, or when no
     parameter moves by more than `tolerance`.
     """
@@ -102,6 +105,11 @@ class LabelPosterior:
     right: Tensor
     suggested: Tensor
     trace: Tensor
+
+    @property
+    def uniform(self) -> bool:
+        """Whether T has one rate for all classes."""
+        return torch.equal(self.transition, symmetric_transition(self.rate, len(self.prior)))
 
 
 def label_posterior(
@@ -191,7 +199,7 @@ def rule_of(model: NoiseModel, classes: int) -> em.Rule:
 
 def fit_samples(samples: em.Samples, model: NoiseModel, rule: em.Rule) -> em.Fit:
     """Each client keeps the temperature, and the skew, whose uniform fit has the largest
-    objective.
+    objective; and that fit, or a full matrix where the model has one.
     """
     tried = GRID if model.temperature is None else (model.temperature,)
     auto = model.skew == "auto"
@@ -201,12 +209,17 @@ def fit_samples(samples: em.Samples, model: NoiseModel, rule: em.Rule) -> em.Fit
         by_label[len(samples.weights) :] = True
     fits = (em.fit_uniform(given, rule, one, by_label) for one in tried)
     fit = reduce(em.Fit.or_better, fits)
+    by_class = fit
     if auto:
         by_class, by_name = fit.halves()
         fit = by_class.or_better(by_name)
-    return (
-        em.fit_full(samples, rule, fit, model.pseudo_counts) if model.transition == "full" else fit
-    )
+    if model.transition == "uniform":
+        return fit
+    if model.transition == "full":
+        return em.fit_full(samples, rule, fit, model.pseudo_counts)
+    full = em.fit_full(samples, rule, by_class, _FEW)
+    gain = em.worth(samples, rule, full, by_class, _FEW)
+    return fit.but(full, by_class.objective + gain > fit.objective)
 
 
 def _padded(parts: list[Tensor]) -> Tensor:

@@ -13,7 +13,7 @@ wrong: the average judges better.)
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
@@ -31,6 +31,7 @@ from gcfl.labels import (
     symmetric_transition,
 )
 from gcfl.labels.evidence import looked, used
+from gcfl.labels.posterior import Transition
 from gcfl.methods.base import Estimate, LabelRule
 from gcfl.methods.guard import compared, comparison, distrusted, no_comparison, plain_clients
 from gcfl.methods.replies import Replies
@@ -53,8 +54,10 @@ class LabelNoise(LabelRule):
     name: ClassVar[str] = "label-noise"
     summary: ClassVar[str] = "the share of wrong labels, by EM on the model's outputs"
 
-    model: Literal["uniform", "full"] = "uniform"
-    """noise: uniform (one rate), or full (a matrix, shrunk to the uniform one)"""
+    model: Transition = "uniform"
+    """noise: uniform (one rate), full (a matrix, shrunk to the uniform one), or auto (a matrix
+    where a client's samples carry it)
+    """
     pseudo_counts: Positive = 20.0
     """full: samples per class that the uniform matrix counts for"""
     every: Count = 10
@@ -156,7 +159,7 @@ class LabelNoise(LabelRule):
             logits, pool.labels, NoiseModel(self.model, self.pseudo_counts, temperature, prior)
         )
         transition = found.transition
-        if self.model == "uniform":
+        if found.uniform:
             rate = found.rate
             if "pooled" in received:  # towards the others', which counts for `weight` samples
                 common, weight = received["pooled"].tolist()
