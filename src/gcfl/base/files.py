@@ -48,7 +48,7 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text())
     except FileNotFoundError:
         raise RunError(f"{path} does not exist") from None
-    except (ValueError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise RunError(f"{path} is not valid JSON ({error})") from None
 
 
@@ -98,8 +98,10 @@ def _appearing(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def append_line(path: Path, value: Any) -> None:
-    """One JSON line; a kill in the middle tears at most this line, which `read_lines` drops."""
+def append_line(path: Path, value: Any) -> bytes:
+    """One JSON line, which is returned; a kill in the middle tears at most this line, which
+    `read_lines` drops.
+    """
     line = (json.dumps(value, allow_nan=False) + "\n").encode()
     with open(path, "ab") as file:
         reach("line.before")
@@ -109,10 +111,13 @@ def append_line(path: Path, value: Any) -> None:
         file.write(line[len(line) // 2 :])
         file.flush()
         os.fsync(file.fileno())
+    return line
 
 
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """All whole JSON lines; a torn last one is dropped, a torn earlier one is an error."""
+def read_lines(path: Path) -> list[tuple[Any, bytes]]:
+    """All whole JSON lines, each with its bytes; a torn last one is dropped, a torn earlier one is
+    an error.
+    """
     if not path.exists():
         return []
     lines = path.read_bytes().split(b"\n")
@@ -121,8 +126,8 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
         if not line.strip():
             continue
         try:
-            values.append(json.loads(line))
-        except ValueError:
+            values.append((json.loads(line), line + b"\n"))
+        except (ValueError, RecursionError):
             if number < len(lines) - 1:
                 raise RunError(f"line {number + 1} of {path} is damaged") from None
     return values
