@@ -273,7 +273,7 @@ def break_manifest(folder):
 
 def empty_manifest(folder):
     (folder / "checkpoint" / "manifest.json").write_text("[]")
-    return "is not a checkpoint manifest"
+    return "manifest.json is not a table"
 
 
 def break_lines(folder):

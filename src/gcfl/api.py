@@ -56,6 +56,8 @@ def run(
     "distance"}).
     """
     explicit: dict[str, Any] = {}
+    if not isinstance(out, str | os.PathLike):
+        raise ConfigError(f"out must be the path of a folder, got {out!r}")
     source = _take_data(explicit, data, validation, test, classes)
     by_name = model is None or isinstance(model, str | Mapping)
     if isinstance(model, Mapping):

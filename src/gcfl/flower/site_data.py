@@ -8,7 +8,6 @@ everywhere, also at a site that lacks a class.
 from __future__ import annotations
 
 import hashlib
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from flwr.app import Context
 from gcfl import data, models
 from gcfl.base.data_types import Shard
 from gcfl.base.errors import ConfigError, did_you_mean
+from gcfl.base.options import read_toml
 from gcfl.data import Schema
 from gcfl.engine.prepare import Given, Prepared, prepare, setting_of
 from gcfl.experiment import Experiment
@@ -65,7 +65,7 @@ class Terms:
         path = folder / TERMS
         if not path.exists():
             return None
-        entries = tomllib.loads(path.read_text(encoding="utf-8"))
+        entries = read_toml(path)
         columns = tuple(entries["columns"]) if "columns" in entries else None
         shape = tuple(entries["shape"])
         schema = Schema(tuple(entries["classes"]), shape, entries["kind"], columns)

@@ -138,7 +138,9 @@ def _python(path: Path, files: Files, classes: int) -> Part:
             raise DataError(f"{path / name} is not a batch of CIFAR-{classes}")
         odd = [one for one in labels if type(one) is not int or not 0 <= one < classes]
         if odd:
-            raise DataError(f"{path / name} is not CIFAR-{classes}: it has the label {odd[0]!r:.40}")
+            raise DataError(
+                f"{path / name} is not CIFAR-{classes}: it has the label {odd[0]!r:.40}"
+            )
         if data.ndim != 2 or data.shape != (len(labels), _PIXELS):
             raise DataError(
                 f"{path / name} is not CIFAR-{classes}: images of shape {data.shape} with "

@@ -63,6 +63,7 @@ class _Machine:
         self._memo: dict[int, Any] = {}
 
     def run(self, blob: bytes) -> Any:
+        argument: Any
         for opcode, argument, _ in pickletools.genops(blob):
             name = opcode.name
             if name == "STOP":
@@ -176,8 +177,11 @@ class _Machine:
 _NOTHING = frozenset({"PROTO", "FRAME"})
 _OLD_TEXT = frozenset({"STRING", "BINSTRING", "SHORT_BINSTRING"})
 _PLAIN = frozenset(
-    "INT LONG BININT BININT1 BININT2 LONG1 LONG4 UNICODE BINUNICODE SHORT_BINUNICODE BINUNICODE8 "
-    "BINBYTES SHORT_BINBYTES BINBYTES8".split()
+    {
+        *("INT", "LONG", "BININT", "BININT1", "BININT2", "LONG1", "LONG4"),
+        *("UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"),
+        *("BINBYTES", "SHORT_BINBYTES", "BINBYTES8"),
+    }
 )
 _CONSTANTS: dict[str, Callable[[], Any]] = {
     "NONE": lambda: None,
