@@ -61,20 +61,13 @@ def write_summary(plan: Plan, outcomes: Sequence[Outcome], study: Study, out: Pa
     beside = _beside(plan, study)
     write_json(out / "sweep.json", {"title": plan.title, "labels": labels, "paper": beside})
     write_atomic(out / "summary.csv", csv_bytes(rows))
-    lines = [
-        f"# {markdown(str(plan.title))}",
-        "",
-        tables.as_md(study, more=_paper_column(plan, study)),
-    ]
-    lines += [
-        f"not finished: {markdown(str(one['run']))}: {markdown(str(one['problem']))}"
-        for one in failed
-    ]
+    table = tables.as_md(study, more=_paper_column(plan, study))
+    lines = [f"# {markdown(str(plan.title))}", "", table]
+    lines += [markdown(f"not finished: {one['run']}: {one['problem']}") for one in failed]
     if note := plan.paper.get("note"):
-        lines += ["", f"The paper: {markdown(str(note))}"]
-    write_atomic(
-        out / "summary.md", ("\n".join(lines).rstrip() + "\n").encode(errors="backslashreplace")
-    )
+        lines += ["", markdown(f"The paper: {note}")]
+    text = "\n".join(lines).rstrip() + "\n"
+    write_atomic(out / "summary.md", text.encode(errors="backslashreplace"))
     return out / "summary.md"
 
 

@@ -65,8 +65,10 @@ def _cached(path: Path) -> Parsed:
 def _whole(labels: Any) -> IntArray:
     """As int64; ValueError where that would change them."""
     found = np.asarray(labels)
+    if found.size and not (found.dtype.kind in "iuf" and np.abs(found).max() < 2**53):
+        raise ValueError("its labels are not whole numbers")
     whole: IntArray = found.astype(np.int64)
-    if found.size and (found.dtype.kind not in "iuf" or not np.array_equal(whole, found)):
+    if not np.array_equal(whole, found):
         raise ValueError("its labels are not whole numbers")
     return whole
 
