@@ -126,7 +126,7 @@ def export(experiment: Experiment, folder: Path, sites: tuple[str, ...] = ()) ->
         )
     files = {"server_app.py": _SERVER, "client_app.py": _CLIENT}
     if sites:
-        prepared, terms = serve_sites(experiment, sites)
+        prepared, terms = serve_sites(experiment, sites, experiment.seed)
         files[TERMS] = terms.to_toml()
         text = _OWN.format(names=", ".join(sites), first=sites[0])
     else:
