@@ -11,14 +11,16 @@ from typing import Any, cast
 import numpy as np
 
 from gcfl import experiment as config
+from gcfl.base.codec import decode
 from gcfl.base.errors import ConfigError, RunError
 from gcfl.data import Source, arrays, from_huggingface, is_huggingface
 from gcfl.engine import Given, Lifecycle, Observer, OnRound, OnStart, one_thread, prepare
 from gcfl.engine.audit import Audit, audit_run
+from gcfl.engine.checkpoint import Checkpoint
 from gcfl.experiment import Experiment
 from gcfl.models.trained import ModelGiven
 from gcfl.results.folder import RunFolder
-from gcfl.results.run import Run, how_to_continue
+from gcfl.results.run import NO_DIGESTS, Run, how_to_continue
 
 log = logging.getLogger("gcfl")
 DEFAULT_OUT = "runs"
@@ -54,6 +56,8 @@ def run(
     "distance"}).
     """
     explicit: dict[str, Any] = {}
+    if not isinstance(out, str | os.PathLike):
+        raise ConfigError(f"out must be the path of a folder, got {out!r}")
     source = _take_data(explicit, data, validation, test, classes)
     by_name = model is None or isinstance(model, str | Mapping)
     if isinstance(model, Mapping):
@@ -151,8 +155,31 @@ def resume(
 
 
 def load(folder: str | os.PathLike[str], model: ModelGiven | None = None) -> Run:
-    """A run from its folder. A model that came from Python is passed again (its class will do)."""
-    return Run(folder, model)
+    """A run from its folder, whose files are checked. A model that came from Python is passed again
+    (its class will do).
+    """
+    run = Run(folder, model)
+    RunFolder(run.folder).verify()
+    if not run.has_digests:
+        log.warning("%s: %s", run.folder, NO_DIGESTS)
+    return run
+
+
+def verify(folder: str | os.PathLike[str]) -> list[str]:
+    """The files that a run folder lacks; an error where one holds something else than was written.
+    Of an unfinished run, what its checkpoint covers is checked.
+    """
+    run, files = Run(folder), RunFolder(Path(folder))
+    lacking = files.verify()
+    _ = run.rounds, run.clients, run.environment, run.energy, run.coresets
+    checkpoint = Checkpoint(files.checkpoint)
+    if checkpoint.exists():
+        state, _ = checkpoint.read()
+        if not run.finished:
+            files.before(state.round, checkpoint.covers)
+    if files.model.exists():
+        decode(files.model.read_bytes(), str(files.model))
+    return lacking
 
 
 def audit(

@@ -260,5 +260,5 @@ def test_a_changed_configuration_is_noticed(tmp_path):
     (folder / "config.toml").write_text(
         (folder / "config.toml").read_text().replace("seed = 0", "seed = 1")
     )
-    with pytest.raises(RunError, match=r"config\.toml was changed"):
+    with pytest.raises(RunError, match=r"config\.toml is damaged"):
         gcfl.resume(folder)

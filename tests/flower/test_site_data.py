@@ -291,3 +291,11 @@ def test_tables_are_read_by_their_columns_names(tmp_path):
     assert shard.y.tolist() == [1, 1]
     with pytest.raises(DataError, match="has no column 'age', which the server's table has"):
         site("lacks.csv")
+
+
+def test_a_run_may_have_another_seed_than_the_app(places):
+    """The seed would move the server's split, and so the normalisation that sites were told."""
+    assert export(places, "--method", "fedavg") == 0
+    run = play(places, nodes(places), seed=3)
+    assert run.finished
+    assert run.seed == 3

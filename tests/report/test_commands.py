@@ -65,5 +65,6 @@ def test_damaged_folders_never_end_in_a_traceback(runs, tmp_path, capsys):
         )
         for path in file[place % len(file) : place % len(file) + 1]:
             path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    shutil.copytree(folder, tmp_path / "in" / "whole")
     assert cli.main(["report", str(tmp_path / "in"), "-o", str(tmp_path / "r.html")]) == 0
     assert "Left out" in (tmp_path / "r.html").read_text()

@@ -8,6 +8,7 @@ import types
 import pytest
 
 import gcfl
+from gcfl.base.seal import sealed
 from gcfl.report.build import report
 from gcfl.report.track import measured
 from helpers import tiny
@@ -40,7 +41,9 @@ def test_a_measured_run_is_shown_as_an_estimate(codecarbon, tmp_path):
     with measured() as meter:
         result = gcfl.run(out=tmp_path, on_start=meter.start, **tiny())
     told = json.loads((result.folder / "energy.json").read_text())
-    assert told == {"kwh": 0.002, "rounds": 6, "source": "codecarbon, an estimate"}
+    table = {"kwh": 0.002, "rounds": 6, "source": "codecarbon, an estimate"}
+    assert gcfl.load(result.folder).energy == table
+    assert told == sealed(table)
     with measured() as meter:  # finished before: nothing runs, and nothing is written
         gcfl.run(out=tmp_path, on_start=meter.start, **tiny())
     assert json.loads((result.folder / "energy.json").read_text()) == told

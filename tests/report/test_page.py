@@ -234,7 +234,7 @@ def test_odd_names_unfinished_and_damaged_runs(runs, tmp_path):
     everything = "".join(page.texts)
     assert odd in everything
     assert "1 run not finished: <b>&\"' (unfinished: 6 of 6 rounds)" in everything
-    assert "Left out: broken <i>: line 1 of rounds.jsonl is not the record of a round" in everything
+    assert "Left out: broken <i>: rounds.jsonl is damaged" in everything
     assert "left out, since its data cannot be read here" in everything
 
 

@@ -13,6 +13,8 @@ from safetensors.torch import load, save
 from gcfl.base.data_types import Groups, Tree
 from gcfl.base.errors import RunError
 
+# what a header that somebody else wrote may lead to
+_ODD = (LookupError, ValueError, TypeError, AttributeError, RecursionError)
 _SEPARATOR = "/"  # group names hold none; tensor names may
 
 
@@ -49,7 +51,7 @@ def decode(blob: bytes, what: str = "message") -> tuple[Groups, dict[str, Any]]:
             group, _, rest = name.partition(_SEPARATOR)
             groups[group][rest] = tensor
         return groups, dict(header["meta"])
-    except (SafetensorError, KeyError, ValueError, TypeError) as error:
+    except (SafetensorError, *_ODD) as error:
         raise RunError(f"{what} is damaged or was not written by gcfl ({error})") from error
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from gcfl.base.text import visible
+
 
 class GcflError(Exception):
     """Anything that the user can mend. The text is one clear sentence."""
@@ -40,7 +42,7 @@ class Interrupted(KeyboardInterrupt):
 
 def one_line(error: BaseException) -> str:
     """'ValueError: what it says', without line breaks."""
-    return " ".join(f"{type(error).__name__}: {error}".split())
+    return visible(" ".join(f"{type(error).__name__}: {error}".split()))
 
 
 def one_of(names: Iterable[str]) -> str:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import io
+import glob
 import json
 import os
+import secrets
 import signal
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +20,19 @@ import numpy.typing as npt
 
 from gcfl.base.errors import RunError
 
+_STALE_SECONDS = 3600.0  # a temporary file that nobody has written to for so long was left behind
 
-def write_atomic(path: Path, blob: bytes, failpoint: str = "write") -> None:
-    """All of `blob` or what was there: temporary file, fsync, rename, fsync of the folder."""
+
+def write_atomic(path: Path, blob: bytes, failpoint: str = "write", private: bool = False) -> None:
+    """All of `blob` or what was there: temporary file, fsync, rename, fsync of the folder. What is
+    private is for its owner's eyes from the first byte on.
+    """
     temporary = path.with_name(path.name + ".tmp")
     reach(f"{failpoint}.before")
-    with open(temporary, "wb") as file:
+    if private:
+        temporary.unlink(missing_ok=True)  # one that was left there keeps its mode
+    mode = 0o600 if private else 0o666
+    with open(temporary, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
         file.write(blob[: len(blob) // 2])
         reach(f"{failpoint}.middle")
         file.write(blob[len(blob) // 2 :])
@@ -48,15 +57,16 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text())
     except FileNotFoundError:
         raise RunError(f"{path} does not exist") from None
-    except (ValueError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise RunError(f"{path} is not valid JSON ({error})") from None
 
 
 def write_npz(path: Path, **arrays: npt.NDArray[Any]) -> None:
     """Plain arrays, whole or not at all."""
-    buffer = io.BytesIO()
-    np.savez(buffer, **arrays)  # type: ignore[arg-type]
-    write_atomic(path, buffer.getvalue())
+    with _appearing(path) as temporary, open(temporary, "wb") as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type]
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def write_npy(path: Path, array: npt.NDArray[Any]) -> None:
@@ -74,6 +84,7 @@ def new_npy(
     """An array on disk, to be filled; the file appears when all of it is written."""
     with _appearing(path) as temporary:
         array = np.lib.format.open_memmap(temporary, mode="w+", dtype=dtype, shape=shape)
+        _take_room(temporary, path)
         yield array
         array.flush()
 
@@ -87,10 +98,28 @@ def open_npy(path: Path) -> npt.NDArray[Any] | None:
     return mapped
 
 
+def _take_room(file: Path, path: Path) -> None:
+    """All of a file's bytes on disk now: a mapped file that meets a full disk later ends in a
+    signal, not in an error.
+    """
+    if hasattr(os, "posix_fallocate"):
+        descriptor = os.open(file, os.O_RDWR)
+        try:
+            os.posix_fallocate(descriptor, 0, os.fstat(descriptor).st_size)
+        except OSError as error:
+            raise OSError(error.errno, os.strerror(error.errno or 0), str(path)) from None
+        finally:
+            os.close(descriptor)
+
+
 @contextmanager
 def _appearing(path: Path) -> Iterator[Path]:
     """A name of one's own to write to, which becomes `path` if all goes well, else vanishes."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    for left in path.parent.glob(f"{glob.escape(path.name)}.*.tmp"):
+        with suppress(OSError):  # another may clear it too
+            if time.time() - left.stat().st_mtime > _STALE_SECONDS:
+                left.unlink()
+    temporary = path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     try:
         yield temporary
         os.replace(temporary, path)
@@ -98,8 +127,10 @@ def _appearing(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def append_line(path: Path, value: Any) -> None:
-    """One JSON line; a kill in the middle tears at most this line, which `read_lines` drops."""
+def append_line(path: Path, value: Any) -> bytes:
+    """One JSON line, which is returned; a kill in the middle tears at most this line, which
+    `read_lines` drops.
+    """
     line = (json.dumps(value, allow_nan=False) + "\n").encode()
     with open(path, "ab") as file:
         reach("line.before")
@@ -109,10 +140,13 @@ def append_line(path: Path, value: Any) -> None:
         file.write(line[len(line) // 2 :])
         file.flush()
         os.fsync(file.fileno())
+    return line
 
 
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """All whole JSON lines; a torn last one is dropped, a torn earlier one is an error."""
+def read_lines(path: Path) -> list[tuple[Any, bytes]]:
+    """All whole JSON lines, each with its bytes; a torn last one is dropped, a torn earlier one is
+    an error.
+    """
     if not path.exists():
         return []
     lines = path.read_bytes().split(b"\n")
@@ -121,8 +155,8 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
         if not line.strip():
             continue
         try:
-            values.append(json.loads(line))
-        except ValueError:
+            values.append((json.loads(line), line + b"\n"))
+        except (ValueError, RecursionError):
             if number < len(lines) - 1:
                 raise RunError(f"line {number + 1} of {path} is damaged") from None
     return values

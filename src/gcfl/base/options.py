@@ -104,13 +104,17 @@ _TYPES = {
 def read_toml(path: Path) -> dict[str, Any]:
     """The settings of a file."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+        flat(found)  # tables in tables in tables, deeper than anything can walk
+        return found
     except FileNotFoundError:
         raise ConfigError(f"{path} does not exist") from None
     except IsADirectoryError:
         raise ConfigError(f"{path} is a folder; a configuration is a TOML file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise ConfigError(f"{path} is not valid TOML: {error}") from None
+    except RecursionError:
+        raise ConfigError(f"{path} is nested too deeply for a configuration") from None
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
 

@@ -7,7 +7,7 @@ folder unreadable. What a newer version has written besides is ignored.
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
 from functools import cache
@@ -146,7 +146,8 @@ def _read(kind: Any, value: Any, name: str) -> Any:
     if kind is str and isinstance(value, str):
         return value
     if kind in (int, float) and isinstance(value, int | float) and not isinstance(value, bool):
-        number = math.isfinite(value) and (kind is float or value == int(value))
+        # so written, NaN and whole numbers beyond any float fail too
+        number = abs(value) <= sys.float_info.max and (kind is float or value == int(value))
         if number:
             return kind(value)
     what = {int: "a whole number", float: "a number", str: "text", dict: "a table", list: "a list"}

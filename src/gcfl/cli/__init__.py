@@ -14,6 +14,7 @@ from typing import NoReturn
 
 from gcfl import __version__
 from gcfl.base.errors import ConfigError, GcflError, Interrupted
+from gcfl.base.text import visible
 from gcfl.cli import audit, data, flower, report, run, sweep
 
 GROUPS = (run, audit, data, sweep, flower, report)
@@ -70,6 +71,6 @@ def main(arguments: list[str] | None = None) -> int:
     except (GcflError, MemoryError, OSError) as error:
         if "--debug" in given:
             raise
-        print(f"error: {error or 'out of memory'}", file=sys.stderr)
+        print(f"error: {visible(str(error)) or 'out of memory'}", file=sys.stderr)
         return USAGE_ERROR
     return 0

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gcfl.base.errors import ConfigError
 from gcfl.base.files import write_atomic
+from gcfl.base.text import visible
 from gcfl.cli.settings import add_verb, settings_of
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def _audit(options: argparse.Namespace, rest: list[str]) -> None:
     for site in found.sites:
         write_findings(site, out / folder_name(site.site), options.correct, options.threshold)
     page = _page(found, options.threshold, options.correct)
-    write_atomic(out / "audit.html", page.encode())
+    write_atomic(out / "audit.html", page.encode(errors="backslashreplace"))
     _print(found, options.threshold, options.quiet)
     print(out / "audit.html")
 
@@ -104,7 +105,7 @@ def _print(found: Audit, threshold: float, quiet: bool) -> None:
     for site in found.sites:
         low, high = (100 * bound for bound in site.interval)
         table.add_row(
-            site.site.encode("unicode_escape").decode(),
+            visible(site.site),
             f"{len(site):,}",
             f"{100 * site.rate:.1f} ({low:.1f} to {high:.1f})",
             f"{int((site.wrong > threshold).sum()):,}",
@@ -113,7 +114,7 @@ def _print(found: Audit, threshold: float, quiet: bool) -> None:
     if not quiet:
         console.print(table)
         for note in dict.fromkeys(note for site in found.sites for note in site.notes):
-            console.print(f"note: {note}", soft_wrap=True, markup=False)
+            console.print(visible(f"note: {note}"), soft_wrap=True, markup=False)
     if scores := found.scores(threshold):
         texts = {
             name: "-" if math.isnan(value) else f"{value:.3f}" for name, value in scores.items()

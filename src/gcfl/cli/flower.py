@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
 from gcfl.base.errors import ConfigError
 from gcfl.cli.settings import add_group, add_verb, settings_of
 
-_NAME = r"[\w.-]+"
+_NAME = r"\w[\w.-]*"  # no dash first: it would be an option of some program
+_TAKEN = ("superlink", "server", "ca")  # logs, keys and certificates of these names are there
 
 
 def add(verbs: Any, common: argparse.ArgumentParser) -> None:
@@ -59,12 +61,12 @@ def _up(options: argparse.Namespace, _: list[str]) -> None:
         f"a SuperLink on 127.0.0.1:{started['port']} and {len(started['nodes'])} SuperNodes, "
         f"logs in {options.place}"
     )
-    home = options.place.absolute() / "home"
+    home = shlex.quote(str(options.place.absolute() / "home"))
     print(
         f"run an app on it: FLWR_HOME={home} flwr run app {local.NAME} --stream -c "
         "\"out='$PWD/runs'\""
     )
-    print(f"end it:           gcfl flower down --in {options.place}")
+    print(f"end it:           gcfl flower down --in {shlex.quote(str(options.place))}")
 
 
 def _down(options: argparse.Namespace, _: list[str]) -> None:
@@ -117,7 +119,7 @@ def _sites(texts: list[str]) -> dict[str, Path]:
                 "--site must be NAME=PATH, with a name of letters, digits, dots and dashes, got "
                 f"{text!r}"
             )
-        if name in (*sites, "superlink"):  # a log of this name is there
+        if name in (*sites, *_TAKEN):
             raise ConfigError(f"--site {name} cannot be had: the name is taken")
         sites[name] = Path(place).expanduser()
     return sites

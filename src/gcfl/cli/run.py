@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,6 +62,10 @@ def add(verbs: Any, common: argparse.ArgumentParser) -> None:
     show = add_verb(verbs, common, "show", _show, about)
     show.add_argument("runs", metavar="RUN", type=Path, nargs="+")
 
+    about = "whether the files of runs are what was written"
+    verify = add_verb(verbs, common, "verify", _verify, about)
+    verify.add_argument("runs", metavar="RUN", type=Path, nargs="+")
+
     about = "what there is: methods, data, models, settings"
     listing = add_verb(verbs, common, "list", _list, about)
     listing.add_argument("what", choices=["methods", "data", "models", "settings"])
@@ -98,7 +103,7 @@ def _print_result(run: Run, quiet: bool, started: bool, again: str = "") -> None
     if not quiet:
         if advice := hint(run):
             print(f"hint: {advice}", file=sys.stderr)
-        print(f"gcfl show {run.folder}", file=sys.stderr)
+        print(f"gcfl show {shlex.quote(str(run.folder))}", file=sys.stderr)
 
 
 def _show(options: argparse.Namespace, _: list[str]) -> None:
@@ -111,6 +116,28 @@ def _show(options: argparse.Namespace, _: list[str]) -> None:
     for folder in options.runs:
         run = load(folder)
         print(f"{folder}: {one_line(run) if run.rounds else 'no round finished yet'}")
+
+
+def _verify(options: argparse.Namespace, _: list[str]) -> None:
+    from gcfl.api import verify
+    from gcfl.base.errors import GcflError, RunError
+    from gcfl.results.run import NO_DIGESTS, Run
+
+    problems = []
+    for folder in options.runs:
+        try:
+            lacking = verify(folder)
+            problem = f"{folder} lacks {', '.join(lacking)}" if lacking else ""
+        except GcflError as error:
+            problem = str(error)
+        problems += [problem] if problem else []
+        if not problem and not options.quiet:
+            whole = "whole" if Run(folder).has_digests else NO_DIGESTS
+            print(f"{folder}: {whole}")
+    for problem in problems[:-1]:
+        print(f"error: {problem}", file=sys.stderr)
+    if problems:
+        raise RunError(problems[-1])
 
 
 def _list(options: argparse.Namespace, _: list[str]) -> None:

@@ -81,7 +81,7 @@ def overrides(rest: list[str]) -> tuple[list[str], dict[str, tuple[str, Any]]]:
 def _value(text: str) -> Any:
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return text
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import shutil
 import sys
 from dataclasses import replace
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gcfl.base.errors import ConfigError, RunError, did_you_mean
+from gcfl.base.text import visible
 from gcfl.cli.settings import add_group, add_verb
 
 if TYPE_CHECKING:
@@ -99,7 +101,7 @@ def _demo(options: argparse.Namespace, _: list[str]) -> None:
     print(f"\nfigure: {draw(plan, study, options.out / 'demo.png')}")
     gcfl = "gcfl" if shutil.which("gcfl") else sys.argv[0]  # the command may not be on the path
     example = next(group for group in study.groups if group.line == "robust")
-    print(f"one of the runs:    {gcfl} show {example.runs[0].folder}")
+    print(f"one of the runs:    {gcfl} show {shlex.quote(str(example.runs[0].folder))}")
     print(f"on your own terms:  {gcfl} run --data digits --noise 0.3 --rounds 50")
     print("on your own data:   see 'Your own data and model' in the README")
 
@@ -157,7 +159,7 @@ def _play(plan: Plan, out: Path, jobs: int | None, quiet: bool) -> list[Outcome]
                 line = f"failed: {outcome.cell.label}: {outcome.problem}"
             elif quiet or console.is_terminal or outcome.was_finished:
                 return
-            console.print(line, soft_wrap=True, markup=False)
+            console.print(visible(line), soft_wrap=True, markup=False)
 
         return run_cells(plan.cells, out / "runs", at_once, told)
 

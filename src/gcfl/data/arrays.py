@@ -128,7 +128,11 @@ def _collect(name: str, dataset: Any) -> Pair:
         )
     xs: list[npt.NDArray[Any]] = []
     ys: list[Any] = []
-    for place in range(len(dataset)):
+    try:
+        length = len(dataset)
+    except Exception as error:  # somebody's own code
+        raise DataError(f"{name} has no length: {one_line(error)}") from error
+    for place in range(length):
         try:
             # Transforms that draw give the same at every call, and leave the draws of others alone.
             with rng.isolated(0, "dataset", place), rng.fenced(place):
@@ -192,6 +196,13 @@ def _labels(name: str, y: npt.NDArray[Any]) -> npt.NDArray[Any]:
     if y.dtype.kind in "iub" or (
         y.dtype.kind == "f" and bool(np.isfinite(y).all()) and bool((y == np.round(y)).all())
     ):
+        # uint64 would turn negative; of larger floats, neighbours become one
+        most = 2**53 if y.dtype.kind == "f" else 2**63 - 1
+        if y.dtype.kind in "uf" and y.size and (y.max() > most or y.min() < -most):
+            raise DataError(
+                f"y of {name} has labels beyond {most}, which are no whole numbers to a computer; "
+                "number the classes from 0, or give them names"
+            )
         return y.astype(np.int64)
     return y
 
@@ -199,6 +210,8 @@ def _labels(name: str, y: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def _array(what: str, value: Any) -> npt.NDArray[Any]:
     if hasattr(value, "detach"):
         value = value.detach().cpu().numpy()
+    if np.ma.is_masked(value):
+        raise DataError(f"{what} has masked values; leave those samples out, or fill them")
     try:
         return np.asarray(value)
     except ValueError as error:

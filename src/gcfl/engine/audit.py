@@ -196,4 +196,4 @@ def audit_run(folder: RunFolder, experiment: Experiment, given: Given) -> Audit:
 def _memory(folder: RunFolder) -> Mapping[int, Groups]:
     """What the clients remember; nothing where that was not kept."""
     checkpoint = Checkpoint(folder.checkpoint)
-    return checkpoint.load()[1] if checkpoint.exists() else {}
+    return checkpoint.read()[1] if checkpoint.exists() else {}

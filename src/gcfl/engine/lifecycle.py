@@ -31,7 +31,8 @@ from gcfl.engine.prepare import Prepared
 from gcfl.engine.rounds import Rounds
 from gcfl.engine.transport import Transport
 from gcfl.experiment import Experiment
-from gcfl.results.folder import RunFolder, environment_of, keeps, summarise
+from gcfl.results.environment import environment_of
+from gcfl.results.folder import RunFolder, keeps, summarise
 
 log = logging.getLogger("gcfl")
 OnStart = Callable[[Experiment, RunFolder, int], None]
@@ -104,6 +105,7 @@ class Lifecycle:
             self.folder.path.mkdir(parents=True, exist_ok=True)
             with locked(self.folder.path):
                 if self.folder.finished:
+                    self.folder.verify()
                     log.info("%s is finished already", self.folder.path)
                 else:
                     self._train()
@@ -122,7 +124,7 @@ class Lifecycle:
         experiment, folder = self.prepared.experiment, self.folder
         transport = self.connect()
         try:
-            if not folder.config.exists():
+            if not Checkpoint(folder.checkpoint).exists():
                 environment = environment_of(experiment.engine.device, self.workers)
                 folder.create(experiment.to_toml(), environment, self.holdings())
             self.on_start(experiment, folder, len(folder.records()))
@@ -137,7 +139,8 @@ class Lifecycle:
         saved = state.round
 
         def save(state: State) -> None:
-            checkpoint.save(state, rounds.transport.changed(), rounds.transport.remembered)
+            changed, remembered = rounds.transport.changed(), rounds.transport.remembered
+            checkpoint.save(state, changed, remembered, self.folder.covers())
 
         with _Stop() as stop:
             try:
@@ -174,7 +177,7 @@ class Lifecycle:
                 f"the checkpoint in {self.folder.path} holds a model of another shape than the "
                 "configuration asks for"
             )
-        self.folder.forget_from(state.round)
+        self.folder.forget_from(state.round, checkpoint.covers)
         rounds.transport.restore(memory)
         model = {name: t.to(first.model[name].device) for name, t in state.model.items()}
         return State(state.round, model, state.parts)

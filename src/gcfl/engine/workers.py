@@ -14,6 +14,7 @@ import multiprocessing
 import os
 import pickle  # only for the error that spawning raises
 import signal
+import time
 from collections.abc import Mapping
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -30,6 +31,7 @@ from gcfl.engine.transport import ClientMemory
 from gcfl.methods import Replies
 
 _PARENT_CHECK_SECONDS = 1.0
+_END_SECONDS = 2.0
 
 
 class Workers(ClientMemory):
@@ -114,9 +116,11 @@ class Workers(ClientMemory):
     def _died(self, worker: int, client: int) -> RunError:
         self._processes[worker].join(timeout=5)
         code = self._processes[worker].exitcode
+        why = "a model class that it cannot import?"
+        if code is not None and code < 0:
+            why = f"{signal.strsignal(-code)}, sent by somebody or because memory ran out"
         return RunError(
-            f"the worker process that trained client {client} died (exit code {code}): out of "
-            "memory, or a model class that it cannot import"
+            f"the worker process that trained client {client} died (exit code {code}): {why}"
         )
 
     def close(self) -> None:
@@ -124,7 +128,12 @@ class Workers(ClientMemory):
             connection.close()
         for process in self._processes:
             process.terminate()
-            process.join()
+        deadline = time.monotonic() + _END_SECONDS
+        for process in self._processes:
+            process.join(timeout=max(0.0, deadline - time.monotonic()))
+            if process.is_alive():  # a stopped process hears nothing but this
+                process.kill()
+                process.join()
 
 
 def _under(groups: Groups, prefix: str) -> Groups:

@@ -6,12 +6,14 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
+import tomli_w
 from flwr.app import Context
 
 from gcfl import experiment as config
 from gcfl.base.errors import ConfigError
 from gcfl.base.files import write_atomic
 from gcfl.base.options import assign
+from gcfl.base.text import markdown
 from gcfl.engine.prepare import Given, Prepared, prepare
 from gcfl.experiment import Experiment
 from gcfl.flower.client import Site, store_of
@@ -28,7 +30,7 @@ build-backend = "hatchling.build"
 [project]
 name = "gcfl-app"
 version = "1.0.0"
-description = "{method} on {source}, by gcfl"
+description = {description}
 license = "Apache-2.0"
 dependencies = ["gcfl[flower]"]
 
@@ -124,7 +126,7 @@ def export(experiment: Experiment, folder: Path, sites: tuple[str, ...] = ()) ->
         )
     files = {"server_app.py": _SERVER, "client_app.py": _CLIENT}
     if sites:
-        prepared, terms = serve_sites(experiment, sites)
+        prepared, terms = serve_sites(experiment, sites, experiment.seed)
         files[TERMS] = terms.to_toml()
         text = _OWN.format(names=", ".join(sites), first=sites[0])
     else:
@@ -133,10 +135,12 @@ def export(experiment: Experiment, folder: Path, sites: tuple[str, ...] = ()) ->
     ready = prepared.experiment
     facts = {
         "method": ready.method,
-        "source": Path(ready.data.source).name,
+        "source": markdown(Path(ready.data.source).name),
         "clients": len(prepared.federation.clients),
         "sites": text,
     }
+    about = {"description": f"{ready.method} on {Path(ready.data.source).name}, by gcfl"}
+    facts["description"] = tomli_w.dumps(about).partition(" = ")[2].strip()
     files |= {
         "pyproject.toml": _PYPROJECT.format(**facts),
         _EXPERIMENT: ready.to_toml(),

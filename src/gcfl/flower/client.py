@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
@@ -55,14 +55,14 @@ class InFolder:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def read(self, name: str) -> bytes | None:
         path = self._folder / f"{name}.safetensors"
         return path.read_bytes() if path.exists() else None
 
     def write(self, name: str, blob: bytes) -> None:
-        write_atomic(self._folder / f"{name}.safetensors", blob)
+        write_atomic(self._folder / f"{name}.safetensors", blob, private=True)
 
 
 def store_of(context: Context, run: str) -> Store:
@@ -78,28 +78,43 @@ def recall(store: Store, accepted: int, data: str = "") -> Groups:
     mean nothing any more. A server that never accepted anything plays a run anew: what an earlier
     one left is forgotten.
     """
-    proposed = store.read(_PROPOSED)
+    proposed = _stored(store, _PROPOSED)
     if accepted == NEVER:
-        if proposed is not None:
+        if store.read(_PROPOSED) is not None:
             store.write(_PROPOSED, encode({}, {"round": NEVER, "data": data}))
         return {}
-    if proposed is not None and decode(proposed)[1]["round"] == accepted:
-        store.write(_ACCEPTED, proposed)
-    blob = store.read(_ACCEPTED)
-    if blob is None:
+    if proposed is not None and proposed[1]["round"] == accepted:
+        store.write(_ACCEPTED, store.read(_PROPOSED) or b"")
+    kept = _stored(store, _ACCEPTED)
+    if kept is None:
         return {}
-    groups, facts = decode(blob)
-    if facts["data"] != data:
+    groups, facts = kept
+    if facts.get("data") != data:
         log.warning("this site's data is not what it was: its coreset is forgotten")
         for name in ("select", "kept"):  # what is of single samples
             groups.pop(name, None)
     return groups
 
 
+def _stored(store: Store, name: str) -> tuple[Groups, dict[str, Any]] | None:
+    """What a blob holds; a damaged one is forgotten, since the next round writes it anew."""
+    blob = store.read(name)
+    if blob is None:
+        return None
+    try:
+        groups, facts = decode(blob, f"what this site remembers ({name})")
+        if isinstance(facts.get("round"), int):
+            return groups, facts
+        raise RunError(f"what this site remembers ({name}) tells no round")
+    except RunError as error:
+        log.warning("%s: it is forgotten", error)
+        return None
+
+
 def propose(store: Store, round: int, groups: Groups, data: str = "") -> None:
     """What the site would remember; an answer that is ready late replaces no later round's."""
-    proposed = store.read(_PROPOSED)
-    if proposed is not None and decode(proposed)[1]["round"] > round:
+    proposed = _stored(store, _PROPOSED)
+    if proposed is not None and proposed[1]["round"] > round:
         return
     trees = {name: tree for name, tree in groups.items() if tree}
     store.write(_PROPOSED, encode(trees, {"round": round, "data": data}))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import os
+import shlex
 import shutil
 import socket
 import subprocess
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import tomli_w
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -54,10 +56,11 @@ def up(folder: Path, nodes: int, data: Mapping[str, Path] | None = None) -> dict
     for site, place in (data or {}).items():
         if not place.exists():
             raise ConfigError(f"the data of {site} is not there: {place}")
+        if not str(place).isprintable() or {'"', "\\"} & set(str(place)):
+            raise ConfigError(f"Flower cannot be told of a path with quotes: {str(place)!r}")
     if (folder / "up.json").exists():
-        raise ConfigError(
-            f"{folder} has a federation already; end it first: gcfl flower down --in {folder}"
-        )
+        down = f"gcfl flower down --in {shlex.quote(str(folder))}"
+        raise ConfigError(f"{folder} has a federation already; end it first: {down}")
     if shutil.which("flower-superlink", path=environment(folder)["PATH"]) is None:
         raise ConfigError("Flower's programs are not on the path: pip install 'gcfl[flower]'")
     (folder / "home").mkdir(parents=True, exist_ok=True)
@@ -75,11 +78,9 @@ def up(folder: Path, nodes: int, data: Mapping[str, Path] | None = None) -> dict
     started["nodes"] = [
         {"name": name, "port": free_port(), "config": text} for name, text in configs.items()
     ]
-    settings = (
-        f'[superlink.{NAME}]\naddress = "127.0.0.1:{started["port"]}"\n'
-        f'root-certificates = "{folder.absolute() / "ca.crt"}"\n'
-    )
-    write_atomic(folder / "home" / "config.toml", settings.encode())
+    address, certificates = f"127.0.0.1:{started['port']}", str(folder.absolute() / "ca.crt")
+    settings = {"superlink": {NAME: {"address": address, "root-certificates": certificates}}}
+    write_atomic(folder / "home" / "config.toml", tomli_w.dumps(settings).encode())
     try:
         start_link(folder, started)
         for node, name in enumerate(configs):
@@ -251,5 +252,4 @@ def _certificate(
 
 def _write_private(path: Path, key: Any, form: serialization.PrivateFormat) -> None:
     pem = key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
-    write_atomic(path, pem)
-    path.chmod(0o600)
+    write_atomic(path, pem, private=True)

@@ -61,7 +61,7 @@ def serve(
         if terms is None:
             prepared, suffix = prepare(experiment, Given()), ""
         else:
-            prepared, now = serve_sites(experiment, terms.sites)
+            prepared, now = serve_sites(experiment, terms.sites, terms.seed)
             suffix = f"-{terms.digest}"
             if now.to_toml() != terms.to_toml():
                 raise ConfigError(

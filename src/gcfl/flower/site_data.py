@@ -8,7 +8,6 @@ everywhere, also at a site that lacks a class.
 from __future__ import annotations
 
 import hashlib
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from flwr.app import Context
 from gcfl import data, models
 from gcfl.base.data_types import Shard
 from gcfl.base.errors import ConfigError, did_you_mean
+from gcfl.base.options import read_toml
 from gcfl.data import Schema
 from gcfl.engine.prepare import Given, Prepared, prepare, setting_of
 from gcfl.experiment import Experiment
@@ -38,11 +38,14 @@ _NO_EFFECT = "has no effect where sites bring their own data"
 
 @dataclass(frozen=True)
 class Terms:
-    """What sites must know. sites: client i is the i-th. normaliser: mean and sd."""
+    """What sites must know. sites: client i is the i-th. normaliser: mean and sd. seed: what the
+    server's samples were split by, whatever seed a run is played with; None in older apps.
+    """
 
     sites: tuple[str, ...]
     schema: Schema
     normaliser: tuple[torch.Tensor, torch.Tensor] | None
+    seed: int | None = None
 
     def to_toml(self) -> str:
         schema = self.schema
@@ -52,6 +55,8 @@ class Terms:
             "shape": list(schema.shape),
             "kind": schema.kind,
         }
+        if self.seed is not None:
+            entries["seed"] = self.seed
         if schema.columns is not None:
             entries["columns"] = list(schema.columns)
         if self.normaliser is not None:
@@ -65,7 +70,7 @@ class Terms:
         path = folder / TERMS
         if not path.exists():
             return None
-        entries = tomllib.loads(path.read_text(encoding="utf-8"))
+        entries = read_toml(path)
         columns = tuple(entries["columns"]) if "columns" in entries else None
         shape = tuple(entries["shape"])
         schema = Schema(tuple(entries["classes"]), shape, entries["kind"], columns)
@@ -74,15 +79,20 @@ class Terms:
             across = (-1, *(1,) * (len(shape) - 1))  # a number for each channel or column
             mean, deviation = torch.tensor(entries["mean"]), torch.tensor(entries["deviation"])
             normaliser = (mean.reshape(across), deviation.reshape(across))
-        return cls(tuple(entries["sites"]), schema, normaliser)
+        return cls(tuple(entries["sites"]), schema, normaliser, entries.get("seed"))
 
     @property
     def digest(self) -> str:
         return hashlib.sha256(self.to_toml().encode()).hexdigest()[:8]
 
 
-def serve_sites(experiment: Experiment, sites: tuple[str, ...]) -> tuple[Prepared, Terms]:
-    """The server's half: its own samples as clean set and test set, and the terms made of them."""
+def serve_sites(
+    experiment: Experiment, sites: tuple[str, ...], seed: int | None = None
+) -> tuple[Prepared, Terms]:
+    """The server's half: its own samples as clean set and test set, and the terms made of them.
+
+    seed: what splits its samples, and so moves the normalisation; the experiment's own where unset.
+    """
     repeated = next((name for name in sites if sites.count(name) > 1), None)
     if repeated is not None:
         raise ConfigError(f"two sites are called {repeated!r}; each needs a name of its own")
@@ -99,12 +109,13 @@ def serve_sites(experiment: Experiment, sites: tuple[str, ...]) -> tuple[Prepare
         )
     options = options.model_copy(update={"clients": len(sites)})
     experiment = experiment.model_copy(update={"data": options})
-    source = data.read(options, experiment.seed)
-    federation = data.alone(source, options, experiment.seed, sites)
+    split_by = experiment.seed if seed is None else seed
+    source = data.read(options, split_by)
+    federation = data.alone(source, options, split_by, sites)
     prepared = prepare(experiment, Given(), (source, federation))
     schema = Schema.of(source, federation.classes)
     # After a part was held out, the normalisation is that of the rest.
-    return prepared, Terms(sites, schema, prepared.federation.normaliser)
+    return prepared, Terms(sites, schema, prepared.federation.normaliser, seed)
 
 
 def site_with_data(experiment: Experiment, terms: Terms, context: Context) -> Site:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import logging
+import math
 from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import Any
@@ -17,7 +18,8 @@ from torch import nn
 from gcfl.base import rng
 from gcfl.base.codec import encode
 from gcfl.base.data_types import Groups, Tree
-from gcfl.base.errors import DataError, ModelError, RunError, one_line
+from gcfl.base.errors import DataError, GcflError, ModelError, RunError, one_line
+from gcfl.base.options import checked
 from gcfl.models.network import Network
 from gcfl.models.networks import ModelOptions, make
 
@@ -41,6 +43,10 @@ def module_of(given: ModelGiven | None, seed: int) -> nn.Module | None:
     except TypeError as error:
         raise ModelError(
             f"the class or function given as model must work without arguments ({one_line(error)})"
+        ) from error
+    except Exception as error:  # somebody's own code raises what it likes
+        raise ModelError(
+            f"the class or function given as model failed: {one_line(error)}"
         ) from error
     if not isinstance(made, nn.Module):
         raise ModelError(
@@ -119,8 +125,7 @@ def pack(
 
 def unpack(groups: Groups, meta: dict[str, Any], given: ModelGiven | None) -> TrainedModel:
     """The inverse of `pack`. A module from Python is given again; its weights do not matter."""
-    options = ModelOptions(**meta["model"])
-    shape, classes = tuple(meta["shape"]), tuple(meta["classes"])
+    options, shape, classes = _facts_of(groups, meta)
     module = module_of(given, seed=0)
     if module is None:
         if options.name == "given":
@@ -129,19 +134,45 @@ def unpack(groups: Groups, meta: dict[str, Any], given: ModelGiven | None) -> Tr
                 "gcfl.load(folder, model=...)"
             )
         module = make(shape, len(classes), options, seed=0)
-    elif architecture(module) != meta["architecture"]:
+    elif architecture(module) != meta.get("architecture"):
         log.warning(
             "the model given has other layers or other code than the one that this run trained"
         )
     normaliser = groups.get("normaliser")
     pair = (normaliser["mean"], normaliser["deviation"]) if normaliser else None
-    network = Network(module, torch.zeros((2, *shape)), len(classes), pair, options.head)
+    try:
+        network = Network(module, torch.zeros((2, *shape)), len(classes), pair, options.head)
+    except (RuntimeError, ValueError, IndexError) as error:
+        raise RunError(f"the model's file is damaged: {one_line(error)}") from None
     expected = {name: tensor.shape for name, tensor in network.tree().items()}
     if {name: tensor.shape for name, tensor in groups["model"].items()} != expected:
         raise RunError("the model given does not have the tensors of the run's model")
     return TrainedModel(network, groups["model"], classes, shape)
 
 
+def _facts_of(
+    groups: Groups, meta: dict[str, Any]
+) -> tuple[ModelOptions, tuple[int, ...], tuple[str | int, ...]]:
+    """What builds the network again, checked: the file may be anybody's."""
+    shape, classes = meta.get("shape"), meta.get("classes")
+    weights = sum(tensor.numel() for tensor in groups.get("model", {}).values())
+    pair = groups.get("normaliser", {"mean": None, "deviation": None})
+    try:
+        options = checked(ModelOptions, meta.get("model", {}))
+        sizes = [*shape, *options.hidden, options.projection or 1]  # type: ignore[misc]
+        whole = all(type(one) is int and one >= 1 for one in sizes)
+        small = whole and math.prod(shape) <= _MOST_VALUES and max(sizes) <= _MOST_VALUES  # type: ignore[arg-type]
+        # No layer of ours has more values than the file has weights.
+        small = small and (options.name == "given" or max(options.hidden) <= max(weights, 128))
+        named = all(isinstance(name, str | int) for name in classes)  # type: ignore[union-attr]
+        if small and named and 2 <= len(classes) <= weights and set(pair) >= {"mean", "deviation"}:  # type: ignore[arg-type]
+            return options, tuple(shape), tuple(classes)  # type: ignore[arg-type]
+    except (GcflError, TypeError, ValueError) as error:
+        raise RunError(f"the model's file is damaged: {one_line(error)}") from None
+    raise RunError("the model's file is damaged: it does not say what builds its network")
+
+
+_MOST_VALUES = 2**28  # of a sample
 _PLAIN = (str, int, float, bool, type(None), tuple, list)
 
 

@@ -90,5 +90,5 @@ def _target(out: str | os.PathLike[str] | None, format: str | None) -> tuple[str
 
 def _written(path: Path, text: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, text.encode())
+    write_atomic(path, text.encode(errors="backslashreplace"))
     return path

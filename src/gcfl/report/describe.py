@@ -11,7 +11,6 @@ import numpy.typing as npt
 import torch
 from matplotlib.figure import Figure
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from gcfl.base import rng
@@ -24,6 +23,7 @@ from gcfl.experiment import Experiment
 from gcfl.report.matplotlib_ import names_as_they_are, save
 from gcfl.report.partition import Counts, class_counts, heat, label_counts
 from gcfl.report.plots import Section
+from gcfl.report.progress import escape
 
 _PICTURES = ("clients.png", "noise.png", "samples.png")
 _MOST_CLIENTS = 20

@@ -8,7 +8,7 @@ import time
 from types import TracebackType
 
 from rich.console import Console
-from rich.markup import escape
+from rich.markup import escape as no_markup
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -20,10 +20,16 @@ from rich.progress import (
 from rich.progress import Progress as Bar
 
 from gcfl.base.record import RoundRecord
+from gcfl.base.text import visible
 from gcfl.experiment import Experiment
 from gcfl.results.folder import RunFolder
 
 _LINE_SECONDS = 1.0
+
+
+def escape(text: str) -> str:
+    """Text of others, as it is: neither markup nor terminal codes."""
+    return no_markup(visible(text))
 
 
 def columns(what: str, *more: ProgressColumn) -> list[ProgressColumn]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +10,7 @@ from typing import Any
 
 from gcfl.base.errors import ConfigError
 from gcfl.base.files import read_json
+from gcfl.base.text import csv_bytes, markdown
 from gcfl.results.contribution import Contribution, contributions
 from gcfl.results.groups import Group, Study, short, shown
 from gcfl.results.measures import Spread, measure, seen_in
@@ -161,17 +160,7 @@ def as_csv(study: Study) -> str:
             for part, none in (("mean", None), ("sd", None), ("n", 0)):
                 line[f"{one.name}_{part}"] = none if value is None else getattr(value, part)
         lines.append({name: _raw(value) for name, value in line.items()})
-    return csv_text(lines)
-
-
-def csv_text(lines: Sequence[Mapping[str, Any]]) -> str:
-    """A line for each mapping, below the names of all of them."""
-    text = io.StringIO()
-    names = list(dict.fromkeys(name for line in lines for name in line))
-    writer = csv.DictWriter(text, names, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
-    return text.getvalue()
+    return csv_bytes(lines).decode()
 
 
 def _raw(value: Any) -> str:
@@ -184,9 +173,12 @@ def as_md(
     more: Mapping[str, Sequence[str]] | None = None,
 ) -> str:
     heads, lines = cells(study, more)
-    table = ["| " + " | ".join(_md(cell) for cell in line) + " |" for line in (heads, *lines)]
+    table = ["| " + " | ".join(markdown(cell) for cell in line) + " |" for line in (heads, *lines)]
     table.insert(1, "|" + "---|" * len(heads))
-    notes = [best_note(study), *(f"Left out: {_md(name)}: {_md(why)}" for name, why in left_out)]
+    notes = [
+        best_note(study),
+        *(f"Left out: {markdown(name)}: {markdown(why)}" for name, why in left_out),
+    ]
     return "\n".join([*table, "", *(note for note in notes if note)]) + "\n"
 
 
@@ -200,10 +192,6 @@ def best_note(study: Study) -> str:
         apart = f", apart from what is told the truth ({', '.join(marks)})" if marks else ""
         notes.append(f"★ is the best accuracy among rows with the same data{apart}.")
     return " ".join(notes)
-
-
-def _md(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from itertools import pairwise, zip_longest
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
+from gcfl.base.text import visible
 from gcfl.report import tables
+from gcfl.report.progress import escape
 from gcfl.results.groups import Study, shown
 from gcfl.results.measures import human, measure, seen_in
 from gcfl.results.run import Run, read
@@ -34,7 +35,7 @@ def one_line(run: Run) -> str:
     accuracy = f"accuracy {run.accuracy:.4f}" if run.final else "not evaluated yet"
     cpu, samples, sent = (measure(name) for name in ("cpu_seconds", "samples", "bytes"))
     return (
-        f"{run.method}: {accuracy} after {len(run.rounds)} rounds{clean}; "
+        f"{visible(run.method)}: {accuracy} after {len(run.rounds)} rounds{clean}; "
         f"{cpu.text(cpu.of(run))} CPU-seconds, {samples.text(samples.of(run))} samples trained "
         f"on, {sent.text(sent.of(run))} sent"
     )
@@ -56,16 +57,16 @@ def hint(run: Run) -> str | None:
 def show(run: Run, console: Console | None = None) -> None:
     """The result, accuracy over rounds, and the cost."""
     console = console or Console(highlight=False)
-    console.print(str(run.folder), soft_wrap=True, markup=False)
+    console.print(visible(str(run.folder)), soft_wrap=True, markup=False)
     if not run.finished:
         what = f"not finished; to continue: {run.how_to_continue}"
         if run.writer:
             what = f"running now (process {run.writer})"
         done = f"{len(run.rounds)} of {run.config['rounds']} rounds, {what}"
-        console.print(done, soft_wrap=True, markup=False)
+        console.print(visible(done), soft_wrap=True, markup=False)
     if not run.rounds:
         return
-    console.print(one_line(run), soft_wrap=True)
+    console.print(one_line(run), soft_wrap=True, markup=False)
     console.print()
     for line in chart(run.curve):
         console.print(line)
@@ -83,7 +84,7 @@ def show(run: Run, console: Console | None = None) -> None:
         for client, reason in record.left_out.items()
     ]
     for line in left_out[:_MOST_LINES]:
-        console.print(line, soft_wrap=True, markup=False)
+        console.print(visible(line), soft_wrap=True, markup=False)
     if len(left_out) > _MOST_LINES:
         console.print(f"and {len(left_out) - _MOST_LINES} more; all are in rounds.jsonl")
 
@@ -109,10 +110,10 @@ def print_table(study: Study, title: str, console: Console) -> None:
     if len(states) == 1:
         title = f"{title}, {states.pop()}"
         heads, lines = heads[:-1], [line[:-1] for line in lines]
-    table = Table(title=title, title_justify="left")
+    table = Table(title=escape(title), title_justify="left")
     for place, head in enumerate(heads):
         folded = "\n".join(textwrap.wrap(head, _HEAD))
-        table.add_column(folded, justify="right" if place else "left", no_wrap=True)
+        table.add_column(escape(folded), justify="right" if place else "left", no_wrap=True)
     for line in lines:
         table.add_row(*map(escape, line))
     console.print(table)

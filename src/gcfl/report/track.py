@@ -25,9 +25,10 @@ from pathlib import Path
 from typing import Any, Self
 
 from gcfl.base.errors import ConfigError, RunError, one_line
-from gcfl.base.files import read_json, write_json
+from gcfl.base.files import write_json
 from gcfl.base.options import flat
 from gcfl.base.record import RoundRecord
+from gcfl.base.seal import read_sealed, sealed
 from gcfl.experiment import Experiment
 from gcfl.results.folder import RunFolder
 from gcfl.results.groups import shown
@@ -204,10 +205,10 @@ class Meter:
         if self.folder is None:
             return None
         path = self.folder.energy
-        before = read_json(path) if self._done and path.exists() else {"kwh": 0.0, "rounds": 0}
+        before = read_sealed(path)[0] if self._done and path.exists() else {"kwh": 0.0, "rounds": 0}
         rounds = before["rounds"] + len(self.folder.records()) - self._done
         total = {"kwh": before["kwh"] + kwh, "rounds": rounds, "source": "codecarbon, an estimate"}
-        write_json(path, total)
+        write_json(path, sealed(total))
         return path
 
 

@@ -9,8 +9,6 @@ All of it stays at the site.
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -22,6 +20,7 @@ import numpy.typing as npt
 
 from gcfl.base.data_types import FloatArray, IntArray
 from gcfl.base.files import write_atomic, write_json
+from gcfl.base.text import csv_bytes
 
 # How a sample's label was judged, best first: by models of several rounds, none of which trained on
 # it; by models of several rounds, some of which did; by the final model alone.
@@ -150,30 +149,7 @@ def write_findings(
     """audit.csv, audit.json and cleaned.csv below the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     lines = [findings.line(int(place)) for place in findings.worst_first]
-    write_atomic(folder / "audit.csv", csv_text(list(lines[0]) if lines else ["id"], lines))
+    write_atomic(folder / "audit.csv", csv_bytes(lines, list(lines[0]) if lines else ["id"]))
     write_json(folder / "audit.json", findings.summary())
     kept = [{"id": id, "label": label} for id, label in findings.cleaned(correct, drop)]
-    write_atomic(folder / "cleaned.csv", csv_text(["id", "label"], kept))
-
-
-def csv_text(names: list[str], rows: list[dict[str, Any]]) -> bytes:
-    """A table. A cell that a spreadsheet would run as a formula starts with an apostrophe."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, names, lineterminator="\n")
-    writer.writeheader()
-    for row in rows:
-        writer.writerow({name: _defused(value) for name, value in row.items()})
-    return text.getvalue().encode()
-
-
-def _defused(value: Any) -> Any:
-    runs = isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r")
-    return f"'{value}" if runs and not _is_number(str(value)) else value
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+    write_atomic(folder / "cleaned.csv", csv_bytes(kept, ["id", "label"]))

@@ -7,18 +7,14 @@ rounds.jsonl       one line per round
 coresets/          round-000010.safetensors: who chose which samples in that round
 checkpoint/        what the next round needs
 model.safetensors  the final model, with its classes and normalisation
-summary.json       the result; written last, so its presence means: finished
+summary.json       the result and all files' digests; written last: its presence means finished
 energy.json        what was measured of its energy, if anything was
 """
 
 from __future__ import annotations
 
-import json
-import os
-import platform
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from importlib import metadata
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -31,6 +27,8 @@ from gcfl.base.data_types import Coreset, Groups
 from gcfl.base.errors import RunError
 from gcfl.base.files import append_line, locked, read_json, read_lines, write_atomic, write_json
 from gcfl.base.record import RoundRecord
+from gcfl.base.seal import digest, file_digest, read_sealed, sealed
+from gcfl.results.digests import MANIFEST, Digests, compare, coreset_files, missing
 
 KINDS = ("select", "train", "aggregate", "evaluate")
 METHOD_KINDS = KINDS[:3]  # evaluation is not the method's
@@ -50,20 +48,50 @@ class RunFolder:
         self.model = path / "model.safetensors"
         self.summary = path / "summary.json"
         self.energy = path / "energy.json"
+        self._written = Digests()
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
-        """An existing run, or an error that says what is there instead."""
+        """An existing run, or an error that says what is there instead. Its settings are checked;
+        other files when they are read.
+        """
         if not path.exists():
             raise RunError(f"{path} does not exist")
         folder = cls(path)
         if not folder.config.exists():
             raise RunError(f"{path} is not a run folder: it has no config.toml")
+        folder._check(folder.config)
         return folder
 
     @property
     def finished(self) -> bool:
-        return self.summary.exists()
+        """Whether there is a summary, which must be whole."""
+        return self.summary.exists() and bool(self._read_summary())
+
+    @property
+    def digests(self) -> dict[str, str] | None:
+        """What a finished run says that its files hold; None of an older one, or unfinished."""
+        return self._read_summary().get("files") if self.summary.exists() else None
+
+    def _read_summary(self) -> dict[str, Any]:
+        found, has_digest = read_sealed(self.summary)
+        files = found.get("files")
+        if not isinstance(found.get("rounds"), int) or has_digest != isinstance(files, dict):
+            raise RunError(f"{self.summary} is damaged: it is not the summary of a run")
+        return found
+
+    def _check(self, path: Path) -> None:
+        """An error where a finished run's file is not what it was."""
+        digests = self.digests
+        if digests is not None:
+            compare(self.path, digests, path.name)
+
+    def verify(self) -> list[str]:
+        """An error where a file of a finished run is not what it was; returns what is missing: a
+        run may be kept without its model.
+        """
+        digests = self.digests
+        return [] if digests is None else missing(self.path, digests)
 
     def create(
         self, config: str, environment: Mapping[str, Any], clients: Mapping[str, Any] | None = None
@@ -85,10 +113,11 @@ class RunFolder:
             self.path.rename(aside)
 
     def add_round(self, record: RoundRecord) -> None:
-        append_line(self.rounds, record.to_json())
+        self._written.add_line(append_line(self.rounds, record.to_json()))
 
     def read_table(self, path: Path) -> dict[str, Any]:
         """What is in one of the JSON files, which older runs may lack."""
+        self._check(path)
         found = read_json(path) if path.exists() else {}
         if not isinstance(found, dict):
             raise RunError(f"{path} is not a table")
@@ -99,12 +128,15 @@ class RunFolder:
         found = self.read_table(self.clients)
         sizes = found.get("sizes") or []
         names = found.get("names") or [str(client) for client in range(len(sizes))]
+        if len(names) != len(sizes):
+            raise RunError(f"{self.clients} names {len(names)} clients and sizes of {len(sizes)}")
         return [{"name": name, "samples": size} for name, size in zip(names, sizes, strict=True)]
 
     def records(self) -> list[RoundRecord]:
         """The rounds so far, written by this version or an older one."""
+        self._check(self.rounds)
         found = []
-        for place, line in enumerate(read_lines(self.rounds)):
+        for place, (line, _) in enumerate(read_lines(self.rounds)):
             try:
                 found.append(RoundRecord.from_json(line))
             except ValueError as error:
@@ -115,21 +147,44 @@ class RunFolder:
                 raise RunError(
                     f"line {place + 1} of {self.rounds} is round {found[-1].round}, not {place}"
                 )
+        told = self._read_summary()["rounds"] if self.summary.exists() else len(found)
+        if told != len(found):
+            raise RunError(f"{self.rounds} is damaged: it has {len(found)} of {told} rounds")
         return found
 
-    def forget_from(self, round: int) -> None:
-        """Drop records and coresets of rounds that will be played again, and a torn last line. The
-        other lines stay in the form in which they were written.
+    def before(
+        self, round: int, covers: Mapping[str, str]
+    ) -> tuple[list[bytes], list[Path], Digests]:
+        """Lines and coresets of the rounds before this one, with their digests; an error where they
+        are not what the checkpoint `covers`.
         """
         there = len(self.records())
         if there < round:
             raise RunError(f"{self.rounds} has {there} of the {round} rounds before the checkpoint")
+        lines = [line for _, line in read_lines(self.rounds)[:round]]
+        kept = [path for path in coreset_files(self.coresets) if _round_of(path) < round]
+        found = Digests.of(self.path, lines, kept)
+        for name, wanted in covers.items():
+            if found.all().get(name) != wanted:
+                raise RunError(
+                    f"{self.path / name} is damaged: it is not what the checkpoint was written "
+                    "with; delete the run's folder to start again"
+                )
+        return lines, kept, found
+
+    def forget_from(self, round: int, covers: Mapping[str, str] | None = None) -> None:
+        """Drop records and coresets of rounds that will be played again, and a torn last line. The
+        other lines stay in the form in which they were written.
+        """
+        lines, kept, self._written = self.before(round, covers or {})
         if self.rounds.exists():
-            lines = [json.dumps(line) + "\n" for line in read_lines(self.rounds)[:round]]
-            write_atomic(self.rounds, "".join(lines).encode())
-        for path in self.coresets.glob("round-*.safetensors"):
-            if _round_of(path) >= round:
-                path.unlink()
+            write_atomic(self.rounds, b"".join(lines))
+        for path in coreset_files(self.coresets)[len(kept) :]:
+            path.unlink()
+
+    def covers(self) -> dict[str, str]:
+        """The digests of what was written so far."""
+        return self._written.all()
 
     def add_coresets(self, round: int, chosen: Mapping[int, Coreset]) -> None:
         """`chosen` by client, with sample ids (rows of the source) as indices."""
@@ -143,65 +198,47 @@ class RunFolder:
             "ids": torch.from_numpy(ids.astype(np.int64)),
             "weights": torch.from_numpy(weights.astype(np.float64)),
         }
-        write_atomic(self.coresets / f"round-{round:06d}.safetensors", encode({"coresets": tree}))
+        path, blob = self.coresets / f"round-{round:06d}.safetensors", encode({"coresets": tree})
+        write_atomic(path, blob)
+        self._written.add_coresets(path.name, blob)
 
     def read_coresets(self) -> dict[int, dict[int, Coreset]]:
         """By round, then client: the coresets chosen, with sample ids as indices."""
+        self._check(self.coresets)
         found: dict[int, dict[int, Coreset]] = {}
-        for path in sorted(self.coresets.glob("round-*.safetensors")):
-            tree = decode(path.read_bytes(), str(path))[0]["coresets"]
-            ids, weights = tree["ids"].numpy(), tree["weights"].numpy()
-            bounds = pairwise(tree["offsets"].tolist())
-            found[_round_of(path)] = {
-                client: Coreset(ids[low:high], weights[low:high])
-                for client, (low, high) in zip(tree["clients"].tolist(), bounds, strict=True)
-            }
+        for path in coreset_files(self.coresets):
+            groups = decode(path.read_bytes(), str(path))[0]
+            try:
+                tree = groups["coresets"]
+                ids, weights = tree["ids"].numpy(), tree["weights"].numpy()
+                bounds = pairwise(tree["offsets"].tolist())
+                found[_round_of(path)] = {
+                    client: Coreset(ids[low:high], weights[low:high])
+                    for client, (low, high) in zip(tree["clients"].tolist(), bounds, strict=True)
+                }
+            except (KeyError, ValueError, TypeError, RuntimeError) as error:
+                raise RunError(f"{path} is damaged: it holds no coresets ({error})") from None
         return found
 
     def finish(self, model: Groups, meta: Mapping[str, Any], summary: Mapping[str, Any]) -> None:
-        write_atomic(self.model, encode(model, meta))
-        write_json(self.summary, summary)
+        blob = encode(model, meta)
+        write_atomic(self.model, blob)
+        files = self._written.all() | {self.model.name: digest(blob)}
+        manifest = self.path / MANIFEST
+        if manifest.exists():
+            files[MANIFEST] = file_digest(manifest)
+        write_json(self.summary, sealed({**summary, "files": files}))
 
     def read_model(self) -> tuple[Groups, dict[str, Any]]:
         if not self.model.exists():
-            raise RunError(
-                f"{self.path} has no model yet: the run is not finished (gcfl resume {self.path})"
-            )
+            why = "was kept without its model" if self.finished else "is not finished: no model yet"
+            raise RunError(f"{self.path} {why}")
+        self._check(self.model)
         return decode(self.model.read_bytes(), str(self.model))
 
 
 def _round_of(path: Path) -> int:
     return int(path.stem.removeprefix("round-"))
-
-
-_PACKAGES = ("gcfl", "torch", "numpy", "scipy", "scikit-learn", "pydantic", "safetensors")
-
-
-def environment_of(device: str, workers: int) -> dict[str, Any]:
-    """Versions, processor, memory; nothing that names a person or a machine."""
-    return {
-        "python": platform.python_version(),
-        "system": f"{platform.system()} {platform.release()}",
-        "packages": {name: metadata.version(name) for name in _PACKAGES},
-        "processor": _processor(),
-        "cores": os.cpu_count(),
-        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        "device": device if device == "cpu" else f"{device} ({_accelerator(device)})",
-        "workers": workers,
-    }
-
-
-def _processor() -> str:
-    information = Path("/proc/cpuinfo")
-    if information.exists():
-        for line in information.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
-
-
-def _accelerator(device: str) -> str:
-    return torch.cuda.get_device_name(device) if device.startswith("cuda") else device
 
 
 def total_cost(records: Sequence[RoundRecord]) -> dict[str, Any]:

@@ -4,9 +4,11 @@ tables, figures and trackers are made of.
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,8 +23,12 @@ from gcfl.base.errors import GcflError, RunError, one_line
 from gcfl.base.files import owner
 from gcfl.base.options import flat
 from gcfl.base.record import RoundRecord
+from gcfl.base.seal import read_sealed
 from gcfl.models.trained import ModelGiven, TrainedModel, unpack
 from gcfl.results.folder import RunFolder, keeps, kept, summarise, total_cost
+
+log = logging.getLogger("gcfl")
+NO_DIGESTS = "written before run folders had digests: damage to its files would not be noticed"
 
 
 class Run:
@@ -71,6 +77,11 @@ class Run:
         return self._files.finished
 
     @property
+    def has_digests(self) -> bool:
+        """Whether damage to its files would be noticed; a run of an older version has none."""
+        return not self.finished or self._files.digests is not None
+
+    @property
     def writer(self) -> str | None:
         """The process that is writing the run now, if any."""
         try:
@@ -113,7 +124,8 @@ class Run:
     @cached_property
     def energy(self) -> dict[str, Any]:
         """What energy.json says; empty where nothing was measured."""
-        return self._files.read_table(self._files.energy)
+        path = self._files.energy
+        return read_sealed(path)[0] if path.exists() else {}
 
     @property
     def energy_kwh(self) -> float | None:
@@ -178,7 +190,7 @@ def how_to_continue(folder: Path, given: Mapping[Any, str] | None) -> str:
     from_python = [name for name in given or () if name != "files"]
     if from_python:
         return f"call gcfl.run again with the same {' and '.join(from_python)}"
-    return f"gcfl resume {folder}"
+    return f"gcfl resume {shlex.quote(str(folder))}"
 
 
 # They change the time that a run takes, never its result.
@@ -221,6 +233,8 @@ def collect(paths: Sequence[str | os.PathLike[str]]) -> Collected:
     if not runs:
         more = f"; {left_out[0][0]}: {left_out[0][1]}" if left_out else ""
         raise RunError(f"no run that can be read in {', '.join(str(path) for path in paths)}{more}")
+    if without := sum(not run.has_digests for run in runs):
+        log.warning("%d of %d runs: %s", without, len(runs), NO_DIGESTS)
     return Collected(sorted(runs, key=lambda run: run.name), sorted(left_out + twice))
 
 
@@ -232,7 +246,7 @@ def read(folder: str | os.PathLike[str], name: str | None = None) -> Run:
             if not isinstance(run.settings.get(wanted), kind):
                 raise RunError(f"config.toml lacks {wanted}, or has something else there")
         _ = run.rounds, run.environment, run.clients, run.energy
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise RunError(f"{folder} is damaged: {one_line(error)}") from error
     return run
 

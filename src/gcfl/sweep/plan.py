@@ -13,6 +13,7 @@ scenes = [{...}]        tables of settings, each with a scene: one problem, for 
 from __future__ import annotations
 
 import itertools
+import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -30,6 +31,7 @@ SCALES = ("smoke", "small", "paper")
 _SECTIONS = ("title", "what", "experiment", "sweep", "figure", "scale", "paper")
 _NAMED = {"scenes": "scene", "cases": "label"}  # lists of tables, and what names a table
 _SPECIAL = ("zip", "seed", *_NAMED)
+_MOST_CELLS = 100_000
 Settings = dict[str, Any]
 
 
@@ -98,6 +100,8 @@ def read_plan(
         raise ConfigError(
             f"unknown section {unknown!r} in {where}{did_you_mean(unknown, _SECTIONS)}"
         )
+    if not raw.get("experiment") and not raw.get("sweep"):
+        raise ConfigError(f"{where} has neither [experiment] nor [sweep]: nothing to run")
     if scale is not None:
         raw = _scaled(raw, scale, where)
     cells, figure = expand(raw, seeds, where, changes), raw.get("figure", {})
@@ -157,6 +161,9 @@ def expand(
         else _values("seed", sweep.get("seed", [shared.pop("seed", 0)]), where)
     )
     shared.pop("seed", None)
+    count = math.prod(map(len, axes)) * len(numbers)
+    if count > _MOST_CELLS:
+        raise ConfigError(f"{where} asks for {count:,} runs; a sweep has {_MOST_CELLS:,} at most")
     cells = []
     for combination in itertools.product(*axes):
         chosen: Settings = {}

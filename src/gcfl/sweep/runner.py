@@ -26,6 +26,7 @@ from typing import Any
 from gcfl import api
 from gcfl.base.errors import GcflError, Interrupted, one_line
 from gcfl.base.files import owner
+from gcfl.results.folder import RunFolder
 from gcfl.sweep.plan import Cell
 
 _PARENT_DEATH = 1  # PR_SET_PDEATHSIG
@@ -111,7 +112,8 @@ def _ctrl_c_waits() -> Iterator[None]:
 def finished_folder(cell: Cell, out: Path) -> Path | None:
     """Where the cell's finished run lies, if that can be told without reading any data."""
     folder = out / cell.experiment().folder_name()
-    return folder if (folder / "summary.json").exists() else None
+    there = (folder / "summary.json").exists() and RunFolder.open(folder).finished
+    return folder if there else None
 
 
 def _outcome(cell: Cell, connection: Any, process: Any) -> Outcome:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gcfl.base.files import write_atomic, write_json
+from gcfl.base.text import csv_bytes, markdown
 from gcfl.report import tables
 from gcfl.results.groups import ACCURACY, Group, Study, settings_text
 from gcfl.results.measures import measure, spread
@@ -59,12 +60,14 @@ def write_summary(plan: Plan, outcomes: Sequence[Outcome], study: Study, out: Pa
     }
     beside = _beside(plan, study)
     write_json(out / "sweep.json", {"title": plan.title, "labels": labels, "paper": beside})
-    write_atomic(out / "summary.csv", tables.csv_text(rows).encode())
-    lines = [f"# {plan.title}", "", tables.as_md(study, more=_paper_column(plan, study))]
-    lines += [f"not finished: {one['run']}: {one['problem']}" for one in failed]
+    write_atomic(out / "summary.csv", csv_bytes(rows))
+    table = tables.as_md(study, more=_paper_column(plan, study))
+    lines = [f"# {markdown(str(plan.title))}", "", table]
+    lines += [markdown(f"not finished: {one['run']}: {one['problem']}") for one in failed]
     if note := plan.paper.get("note"):
-        lines += ["", f"The paper: {note}"]
-    write_atomic(out / "summary.md", ("\n".join(lines).rstrip() + "\n").encode())
+        lines += ["", markdown(f"The paper: {note}")]
+    text = "\n".join(lines).rstrip() + "\n"
+    write_atomic(out / "summary.md", text.encode(errors="backslashreplace"))
     return out / "summary.md"
 
 

@@ -9,6 +9,9 @@ import pytest
 
 from data_files import cifar_arrays, source, write_binary, write_python
 from gcfl.base.errors import DataError
+from gcfl.data.readers.pickled import read_pickled
+
+BLACK = np.zeros((2, 3072), np.uint8)
 
 
 @pytest.mark.parametrize("classes", [10, 100])
@@ -45,6 +48,62 @@ def test_a_malicious_pickle_is_refused_and_does_not_run(tmp_path):
     assert not (tmp_path / "owned").exists()
 
 
+def original(array, labels):
+    """A batch as Python 2 wrote it: protocol 2, strings of bytes, numpy's names of that time."""
+
+    def short(word):
+        return b"U" + bytes([len(word)]) + word
+
+    shape = b"(" + b"".join(b"M" + size.to_bytes(2, "little") for size in array.shape) + b"t"
+    kind = b"cnumpy\ndtype\nq\x05" + short(b"u1") + b"K\x00K\x01\x87Rq\x06"
+    kind += b"(K\x03" + short(b"|") + b"NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
+    pixels = array.tobytes()
+    data = b"cnumpy.core.multiarray\n_reconstruct\nq\x02cnumpy\nndarray\nq\x03K\x00\x85"
+    data += short(b"b") + b"\x87Rq\x04(K\x01" + shape + kind + b"\x89"
+    data += b"T" + len(pixels).to_bytes(4, "little") + pixels + b"tb"
+    listed = b"](" + b"".join(b"K" + bytes([label]) for label in labels) + b"e"
+    items = short(b"batch_label") + short(b"testing batch 1 of 1")
+    items += short(b"labels") + listed + short(b"data") + data
+    return b"\x80\x02}q\x01(" + items + b"u."
+
+
+def test_a_batch_of_the_publisher_s_own_making(tmp_path):
+    x, y = cifar_arrays(10)["test"]
+    blob = original(x.reshape(len(x), -1), y.tolist())
+    theirs = pickle.loads(blob, encoding="bytes")  # noqa: S301  (our own)
+    assert np.array_equal(theirs[b"data"], x.reshape(len(x), -1))
+    write_python(tmp_path / "c", 10, cifar_arrays(10))
+    (tmp_path / "c" / "test_batch").write_bytes(blob)
+    assert np.array_equal(source(tmp_path / "c").test[0], x)
+    assert np.array_equal(source(tmp_path / "c").test[1], y)
+
+
+@pytest.mark.parametrize("protocol", range(5))
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_whatever_pickle_wrote_is_read_as_it_was(protocol, order):
+    draw = np.random.default_rng(protocol)
+    array = np.asarray(draw.integers(0, 256, (7, 5)).astype(np.uint8), order=order)
+    table = {"data": array, "labels": [0, 255, 70000, -3, 2**70], "names": ["ä", b"\xff"], "t": ()}
+    found = read_pickled(pickle.dumps(table, protocol=protocol))
+    assert np.array_equal(found.pop("data"), table.pop("data"))
+    assert found == table
+
+
+def test_types_with_forged_flags_and_objects_in_buffers_are_refused():
+    """Each of these made a live object of the file's bytes, or ended the interpreter."""
+    good = original(np.zeros((1, 8), np.uint8), [0])
+    read_pickled(good)
+    flags = good.replace(b"K\x00tb\x89", b"K\x3ftb\x89")  # "these bytes are pointers"
+    assert flags != good
+    objects = good.replace(b"U\x02u1", b"U\x02O8")
+    pointers = good.replace(b"U\x01|NNN", b"U\x01|N}N")
+    direct = b"\x80\x02cnumpy\nndarray\n(K\x01\x85U\x02O8U\x08AAAAAAAAtR."
+    call_of_type = b"\x80\x02cnumpy\ndtype\nU\x02O8\x85R."
+    for blob in (flags, objects, pointers, direct, call_of_type):
+        with pytest.raises(ValueError, match=r"plain|array of bytes"):
+            read_pickled(blob)
+
+
 def test_bad_cifar_files(tmp_path):
     write_binary(tmp_path / "cut", 10, cifar_arrays(10))
     blob = (tmp_path / "cut" / "data_batch_2.bin").read_bytes()
@@ -66,9 +125,13 @@ def test_bad_cifar_files(tmp_path):
 @pytest.mark.parametrize(
     ("batch", "message"),
     [
-        ({b"data": [[0] * 3072] * 2, b"labels": [0, -1]}, "it has the label -1"),
-        ({b"data": [[0] * 3072] * 2, b"labels": [0, None]}, "is not a batch of CIFAR-10"),
+        ({b"data": BLACK, b"labels": [0, -1]}, "it has the label -1"),
+        ({b"data": BLACK, b"labels": [0, None]}, "it has the label None"),
+        ({b"data": BLACK, b"labels": [0, True]}, "it has the label True"),
+        ({b"data": BLACK, b"labels": [0]}, "with 1 labels"),
         ({b"data": [[300] * 3072] * 2, b"labels": [0, 1]}, "is not a batch of CIFAR-10"),
+        ({b"data": BLACK.astype(np.uint16), b"labels": [0, 1]}, "something else than an array of"),
+        ({b"data": BLACK.astype(object), b"labels": [0, 1]}, "something else than an array of"),
         ({b"data": np.zeros((0, 3072), np.uint8), b"labels": []}, "it has no images"),
     ],
 )

@@ -1,13 +1,10 @@
 """CIFAR-10 and CIFAR-100: the binary version, the pickled python version, and their archives.
 
-The python version is a pickle. It is read by an unpickler that knows numpy arrays and nothing else,
-so a file that asks for anything more is refused, and nothing of it runs.
+The python version is a pickle, and is read by a reader of our own (`pickled.py`).
 """
 
 from __future__ import annotations
 
-import io
-import pickle
 import tarfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,6 +16,7 @@ import numpy.typing as npt
 
 from gcfl.base.errors import DataError, one_line
 from gcfl.data.options import DataOptions
+from gcfl.data.readers.pickled import read_pickled, text
 from gcfl.data.source import Schema, Source
 
 _PIXELS = 3 * 32 * 32
@@ -103,14 +101,14 @@ def _files(path: Path) -> Files:
 
 
 def _class_names(files: Files, classes: int) -> tuple[str, ...]:
-    text = files.get("batches.meta.txt") or files.get("fine_label_names.txt")
-    if text is not None:
-        names: list[str] = text.decode().split()
+    plain = files.get("batches.meta.txt") or files.get("fine_label_names.txt")
+    if plain is not None:
+        names: list[str] = plain.decode().split()
     else:
         meta = files.get("batches.meta") or files.get("meta")
         table = _unpickle(meta, "meta") if meta is not None else {}
         listed = table.get("label_names", table.get("fine_label_names"))
-        names = [_text(name) for name in listed] if isinstance(listed, list) else []
+        names = [text(name) for name in listed] if isinstance(listed, list) else []
     if len(names) == classes:
         return tuple(names)
     return _TEN if classes == 10 else tuple(f"class {label}" for label in range(classes))
@@ -134,14 +132,23 @@ def _binary(path: Path, files: Files, classes: int) -> Part:
 def _python(path: Path, files: Files, classes: int) -> Part:
     key = "labels" if classes == 10 else "fine_labels"
     batches = [_unpickle(blob, str(path / name)) for name, blob in files.items()]
-    try:
-        pixels = np.concatenate([np.asarray(batch["data"], np.uint8) for batch in batches])
-        labels = np.concatenate([np.asarray(batch[key], np.int64) for batch in batches])
-    except (KeyError, ValueError, TypeError, OverflowError) as error:
-        raise DataError(
-            f"{path / next(iter(files))} is not a batch of CIFAR-{classes} ({one_line(error)})"
-        ) from None
-    return _part(path, pixels, labels, classes)
+    for name, batch in zip(files, batches, strict=True):
+        data, labels = batch.get("data"), batch.get(key)
+        if not isinstance(data, np.ndarray) or not isinstance(labels, list):
+            raise DataError(f"{path / name} is not a batch of CIFAR-{classes}")
+        odd = [one for one in labels if type(one) is not int or not 0 <= one < classes]
+        if odd:
+            raise DataError(
+                f"{path / name} is not CIFAR-{classes}: it has the label {odd[0]!r:.40}"
+            )
+        if data.ndim != 2 or data.shape != (len(labels), _PIXELS):
+            raise DataError(
+                f"{path / name} is not CIFAR-{classes}: images of shape {data.shape} with "
+                f"{len(labels)} labels"
+            )
+    pixels = np.concatenate([batch["data"] for batch in batches])
+    every = np.concatenate([np.asarray(batch[key], np.int64) for batch in batches])
+    return _part(path, pixels, every, classes)
 
 
 def _part(
@@ -159,38 +166,10 @@ def _part(
     return np.ascontiguousarray(pixels).reshape(-1, 3, 32, 32), labels.astype(np.int64)
 
 
-class _OnlyArrays(pickle.Unpickler):
-    """Knows how to rebuild numpy arrays, and nothing else."""
-
-    _allowed = frozenset(
-        {
-            ("numpy.core.multiarray", "_reconstruct"),
-            ("numpy._core.multiarray", "_reconstruct"),
-            ("numpy", "ndarray"),
-            ("numpy", "dtype"),
-            ("_codecs", "encode"),
-        }
-    )
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in self._allowed:
-            raise DataError(f"asks for {module}.{name}, which no data file needs")
-        return super().find_class(
-            "numpy._core.multiarray" if module == "numpy.core.multiarray" else module, name
-        )
-
-
 def _unpickle(blob: bytes, what: str) -> dict[str, Any]:
     try:
-        batch = _OnlyArrays(io.BytesIO(blob), encoding="bytes").load()
+        return read_pickled(blob)
     except DataError as error:
         raise DataError(f"{what} {error}: refused") from None
-    except Exception as error:  # a broken pickle can raise anything
-        raise DataError(f"{what} is not a CIFAR batch ({type(error).__name__})") from None
-    if not isinstance(batch, dict):
-        raise DataError(f"{what} is not a CIFAR batch")
-    return {_text(key): value for key, value in batch.items()}
-
-
-def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
+    except Exception as error:  # a broken file can break anywhere
+        raise DataError(f"{what} is not a CIFAR batch ({one_line(error)})") from None

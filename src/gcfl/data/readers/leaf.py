@@ -62,6 +62,17 @@ def _cached(path: Path) -> Parsed:
     return x, labels, groups
 
 
+def _whole(labels: Any) -> IntArray:
+    """As int64; ValueError where that would change them."""
+    found = np.asarray(labels)
+    if found.size and not (found.dtype.kind in "iuf" and np.abs(found).max() < 2**53):
+        raise ValueError("its labels are not whole numbers")
+    whole: IntArray = found.astype(np.int64)
+    if not np.array_equal(whole, found):
+        raise ValueError("its labels are not whole numbers")
+    return whole
+
+
 def _parse(path: Path, files: list[Path]) -> Parsed:
     """Labels are as written: any whole numbers."""
     values: list[npt.NDArray[np.float32]] = []
@@ -70,10 +81,9 @@ def _parse(path: Path, files: list[Path]) -> Parsed:
         try:
             users = json.loads(file.read_text())["user_data"].items()
             samples = [
-                (user, np.asarray(data["x"], np.float32), np.asarray(data["y"], np.int64))
-                for user, data in users
+                (user, np.asarray(data["x"], np.float32), _whole(data["y"])) for user, data in users
             ]
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
             raise DataError(f"{file} is not LEAF json ({one_line(error)})") from None
         for user, x, y in samples:
             length = values[0].shape[1] if values else x.shape[-1]

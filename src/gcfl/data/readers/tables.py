@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import zipfile
+from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,8 @@ class Tables:
                 )
         features = [name for name in columns if name not in (label, group)]
         if schema is not None and schema.columns is not None:
-            missing = next((name for name in schema.columns if name not in features), None)
+            there = set(features)
+            missing = next((name for name in schema.columns if name not in there), None)
             if missing is not None:
                 raise DataError(
                     f"{path} has no column {missing!r}, which the server's table "
@@ -133,7 +135,7 @@ def _parquet(path: Path) -> dict[str, npt.NDArray[Any]]:
 
 
 def _distinct(path: Path, names: list[str]) -> None:
-    twice = next((name for place, name in enumerate(names) if name in names[:place]), None)
+    twice = next((name for name, count in Counter(names).items() if count > 1), None)
     if twice is not None:
         raise DataError(f"{path} has more than one column {twice!r}; rename or drop all but one")
 
