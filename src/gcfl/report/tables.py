@@ -12,6 +12,7 @@ from typing import Any
 
 from gcfl.base.errors import ConfigError
 from gcfl.base.files import read_json
+from gcfl.report.sites import sites_of
 from gcfl.results.contribution import Contribution, contributions
 from gcfl.results.groups import Group, Study, short, shown
 from gcfl.results.measures import Spread, measure, seen_in
@@ -140,6 +141,7 @@ def as_json(study: Study, left_out: Sequence[tuple[str, str]]) -> str:
                 "seed": run.seed,
                 "state": run.state,
                 "accuracy": measure("accuracy").of(run),
+                **({"sites": run.sites["sites"]} if run.sites else {}),
             }
             for run in members
         ]
@@ -184,10 +186,17 @@ def as_md(
     more: Mapping[str, Sequence[str]] | None = None,
 ) -> str:
     heads, lines = cells(study, more)
-    table = ["| " + " | ".join(_md(cell) for cell in line) + " |" for line in (heads, *lines)]
-    table.insert(1, "|" + "---|" * len(heads))
     notes = [best_note(study), *(f"Left out: {_md(name)}: {_md(why)}" for name, why in left_out)]
-    return "\n".join([*table, "", *(note for note in notes if note)]) + "\n"
+    text = [*_md_table(heads, lines), "", *(note for note in notes if note)]
+    for run in study.runs:
+        if (found := sites_of(run)) is not None:
+            text += ["", f"Sites of {_md(run.name)}:", "", *_md_table(found.heads, found.lines)]
+    return "\n".join(text) + "\n"
+
+
+def _md_table(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:
+    table = ["| " + " | ".join(_md(cell) for cell in line) + " |" for line in (heads, *lines)]
+    return [table[0], "|" + "---|" * len(heads), *table[1:]]
 
 
 def best_note(study: Study) -> str:

@@ -8,6 +8,7 @@ coresets/          round-000010.safetensors: who chose which samples in that rou
 checkpoint/        what the next round needs
 model.safetensors  the final model, with its classes and normalisation
 summary.json       the result; written last, so its presence means: finished
+sites.json         what sites told of their labels (audit.share), of a run on Flower
 energy.json        what was measured of its energy, if anything was
 """
 
@@ -49,6 +50,7 @@ class RunFolder:
         self.checkpoint = path / "checkpoint"
         self.model = path / "model.safetensors"
         self.summary = path / "summary.json"
+        self.sites = path / "sites.json"
         self.energy = path / "energy.json"
 
     @classmethod

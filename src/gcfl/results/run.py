@@ -106,6 +106,11 @@ class Run:
         return self._files.read_clients()
 
     @cached_property
+    def sites(self) -> dict[str, Any]:
+        """What sites.json says: what sites told of their labels; empty where none was asked."""
+        return self._files.read_table(self._files.sites)
+
+    @cached_property
     def environment(self) -> dict[str, Any]:
         """Versions and hardware."""
         return self._files.read_table(self._files.environment)
@@ -181,8 +186,6 @@ def how_to_continue(folder: Path, given: Mapping[Any, str] | None) -> str:
     return f"gcfl resume {folder}"
 
 
-# They change the time that a run takes, never its result.
-NEUTRAL = ("engine.workers", "engine.checkpoint_every")
 _SET_ASIDE = re.compile(r"\.old\d+$")  # what --fresh moved out of the way
 
 
@@ -231,7 +234,7 @@ def read(folder: str | os.PathLike[str], name: str | None = None) -> Run:
         for wanted, kind in (("method", str), ("seed", int), ("rounds", int)):
             if not isinstance(run.settings.get(wanted), kind):
                 raise RunError(f"config.toml lacks {wanted}, or has something else there")
-        _ = run.rounds, run.environment, run.clients, run.energy
+        _ = run.rounds, run.environment, run.clients, run.energy, run.sites
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunError(f"{folder} is damaged: {one_line(error)}") from error
     return run
@@ -257,7 +260,9 @@ def _without_copies(runs: list[Run]) -> tuple[list[Run], list[tuple[str, str]]]:
     best: dict[str, Run] = {}
     twice = []
     for run in sorted(runs, key=lambda run: (not run.finished, -len(run.rounds), run.name)):
-        settings = {name: value for name, value in run.settings.items() if name not in NEUTRAL}
+        settings = {
+            name: value for name, value in run.settings.items() if name not in experiment.NEUTRAL
+        }
         first = best.setdefault(repr(sorted(settings.items())), run)
         if first is not run:
             twice.append((run.name, f"the same settings and seed as {first.name}"))
