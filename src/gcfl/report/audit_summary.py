@@ -142,8 +142,8 @@ def _legend(sites: Sequence[Findings], threshold: float, correct: float) -> list
         )
     if any(site.contribution for site in sites):
         lines.append(
-            "Gain: what leaving the site out of the mean costs on clean samples, in loss; cosine: of "
-            "its updates with the server's own step on those, which rare classes lower too."
+            "Gain: what leaving the site out of the mean costs on clean samples, in loss; cosine: "
+            "of its updates with the server's own step on those, which rare classes lower too."
         )
     used = {EVIDENCE[place] for site in sites for place in set(site.evidence.tolist())}
     means = "; ".join(f"{name}, {text}" for name, text in _MEANS.items() if name in used)

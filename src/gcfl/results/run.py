@@ -108,7 +108,11 @@ class Run:
     @cached_property
     def sites(self) -> dict[str, Any]:
         """What sites.json says: what sites told of their labels; empty where none was asked."""
-        return self._files.read_table(self._files.sites)
+        found = self._files.read_table(self._files.sites)
+        sites, classes = (found.get(name, []) for name in ("sites", "classes"))
+        if not isinstance(classes, list) or not all("name" in one for one in sites):
+            raise RunError(f"{self._files.sites} does not tell of sites")
+        return found
 
     @cached_property
     def environment(self) -> dict[str, Any]:

@@ -38,11 +38,12 @@ def lower(asked: str, allowed: str) -> str:
 
 def withheld(counts: IntArray, order: Sequence[int]) -> npt.NDArray[np.bool_]:
     """(k,) which of the counts (k,), whose sum is known, are not told: those under 5 and, where
-    that is a single one or they sum to less than 5, the first other one in `order`. The order must
-    not come from the counts, or it would tell something of them.
+    that is a single one, or their sum is under 5 or so large that each must be 4, the first other
+    one in `order`. The order must not come from the counts, or it would tell something of them.
     """
     hidden = counts < FEWEST
-    if hidden.any() and (hidden.sum() == 1 or counts[hidden].sum() < FEWEST):
+    number, together = int(hidden.sum()), int(counts[hidden].sum())
+    if number == 1 or (number and not FEWEST <= together < number * (FEWEST - 1)):
         other = next((place for place in order if not hidden[place]), None)
         if other is not None:
             hidden[other] = True
