@@ -305,7 +305,10 @@ def test_each_site_audits_its_own_files(places, capsys):
     for photo in sorted((places / "south").glob("*/*.png"))[1:]:
         photo.unlink()
     (places / "south" / "three").rmdir()
-    assert export(places, "--method", "robust", "--audit.share", "matrix") == 0
+    assert (
+        export(places, "--method", "sift", "--labels.evidence", "true", "--audit.share", "matrix")
+        == 0
+    )
     grid = nodes(places)
 
     def lose(message, reply):
