@@ -57,6 +57,22 @@ def prepared_from(settings: dict[str, Any]) -> Prepared:
     return prepare(config.build(settings)[0], Given())
 
 
+def spy(carrier: Any, way: str = "exchange") -> list[tuple[Any, Any]]:
+    """What goes over a transport (or a Grid, by its `send_and_receive`) from now on: a pair of all
+    messages and all answers for each call.
+    """
+    seen: list[tuple[Any, Any]] = []
+    through = getattr(carrier, way)
+
+    def watched(messages: Any, **options: Any) -> Any:
+        answers = through(messages, **options)
+        seen.append((messages, answers))
+        return answers
+
+    setattr(carrier, way, watched)
+    return seen
+
+
 def timeless(record: dict[str, Any]) -> dict[str, Any]:
     """A round's record without its clocks: the part that must repeat."""
     return {key: value for key, value in record.items() if key != "time"}

@@ -12,7 +12,7 @@ from gcfl.data import Truth
 from gcfl.engine import ClientSide, InProcess
 from gcfl.engine.prepare import Given, federate
 from gcfl.engine.rounds import Rounds
-from helpers import prepared, tiny
+from helpers import prepared, spy, tiny
 from peeking import Guard, Peeked, guarded, play_watched
 
 
@@ -114,24 +114,17 @@ def test_nothing_of_the_server_or_the_truth_is_reachable_from_the_clients_side(
 def test_what_leaves_a_client_is_the_update_counts_and_metrics():
     ready = prepared(method="gcfl")
     transport = InProcess(ClientSide(ready.setting, ready.method, ready.federation.clients))
-    captured = {}
-    exchange = transport.exchange
-
-    def spy(broadcasts):
-        captured["down"] = broadcasts
-        captured["up"] = exchange(broadcasts)
-        return captured["up"]
-
-    transport.exchange = spy
+    seen = spy(transport)
     rounds = ready.rounds(transport)
     rounds.play(rounds.begin())
+    ((down, up),) = seen
     shapes = {name: value.shape for name, value in ready.setting.network.tree().items()}
-    for broadcast in captured["down"].values():
+    for broadcast in down.values():
         assert {name: value.shape for name, value in broadcast.model.items()} == shapes
         assert {group: list(tree) for group, tree in broadcast.payload.items()} == {
             "select": ["target"]
         }
-    for update in captured["up"].values():
+    for update in up.values():
         assert {name: value.shape for name, value in update.delta.items()} == shapes
         assert {
             group: {name: value.numel() for name, value in tree.items()}

@@ -35,6 +35,7 @@ from gcfl.base.options import (
 from gcfl.data import DataOptions
 from gcfl.methods import (
     SECTIONS,
+    AuditOptions,
     CleanOptions,
     LabelNoise,
     LocalRule,
@@ -85,6 +86,7 @@ class Experiment(Options):
     server: SerializeAsAny[ServerRule]
     clean: CleanOptions = CleanOptions()
     labels: LabelNoise = LabelNoise()
+    audit: AuditOptions = AuditOptions()
     engine: EngineOptions = EngineOptions()
     given: dict[Literal["data", "model", "parts", "files"], str] = Field(default={})
     """digests of what came from Python (data, model, parts of methods) or from one's own files"""
@@ -105,7 +107,7 @@ class Experiment(Options):
         so a run keeps its name while the package grows.
         """
         settings = {_FIRST_NAMES.get(name, name): v for name, v in flat(self.resolved()).items()}
-        for name in ("engine.workers", "engine.checkpoint_every", *self._at_new_defaults()):
+        for name in (*NEUTRAL, *self._at_new_defaults()):
             settings.pop(name, None)
         # Of files, what is in them counts (`given`), not where they lie.
         for name in PATHS:
@@ -118,7 +120,7 @@ class Experiment(Options):
         """Our settings that are newer than the first format and at their default, or not in use."""
         for section in type(self).model_fields:
             options = getattr(self, section)
-            if not isinstance(options, Options) or not _is_ours(type(options)):
+            if not type(options).__module__.startswith("gcfl."):
                 continue
             idle = section == "labels" and self.assembled().labels is None
             for leaf, field in type(options).model_fields.items():
@@ -138,10 +140,9 @@ class Experiment(Options):
         return assemble(self.method, parts, self.labels if judged else None)
 
 
-def _is_ours(options: type[Options]) -> bool:
-    return options.__module__.partition(".")[0] == "gcfl"
-
-
+# They change the time that a run takes or what is done after it, never its result.
+_AUDIT = (f"audit.{name}" for name in AuditOptions.model_fields)
+NEUTRAL = ("engine.workers", "engine.checkpoint_every", *_AUDIT)
 # Settings that name files.
 PATHS = ("data.source", "data.owners", "data.noise_file", "data.labels")
 # What a run was named by in the first format, by section; all else is newer.
@@ -198,12 +199,9 @@ SHORT = {
     "epochs": "train.epochs",
 }
 _ROOMS: dict[str, type[Options]] = {
-    "data": DataOptions,
-    "model": ModelOptions,
-    "train": TrainOptions,
-    "clean": CleanOptions,
-    "labels": LabelNoise,
-    "engine": EngineOptions,
+    name: type(field.default)
+    for name, field in Experiment.model_fields.items()
+    if isinstance(field.default, Options)
 }
 _TOP = {
     name: field

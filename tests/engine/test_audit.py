@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,9 +16,11 @@ from torch import nn
 
 import gcfl
 from gcfl.base.errors import ConfigError, RunError
+from gcfl.cli import main
 from gcfl.engine.checkpoint import Checkpoint
 from gcfl.labels import label_posterior
 from gcfl.labels.evidence import past
+from gcfl.report.audit_page import audit_page
 from gcfl.results.findings import EVIDENCE, Findings, write_findings
 from helpers import ROOT, run
 
@@ -53,6 +56,17 @@ def test_wrong_labels_are_found(audit):
     assert scores["precision"] == pytest.approx(truth[called].mean())
     assert scores["recall"] == pytest.approx(called[truth].mean())
     assert scores["rate_error"] < 0.05
+    # Corrected labels against the classes that the data came with.
+    federation, right, changed = audit.prepared.federation, 0, 0
+    for client, site in enumerate(audit.sites):
+        true = federation.truth.labels[federation.clients.shard(client).ids]
+        for place in np.flatnonzero((site.wrong > 0.5) & (site.confidence >= 0.9)):
+            changed += 1
+            right += site.suggested[place] == true[place]
+    assert changed > 50
+    assert scores["corrected_right"] == pytest.approx(right / changed)
+    assert scores["corrected_right"] > 0.9
+    assert np.isnan(audit.scores(correct=1.0 + 1e-9)["corrected_right"])
     assert np.isnan(scores["strange_auroc"])  # nothing is strange here
 
 
@@ -96,6 +110,10 @@ def test_findings_tell_how_much_a_site_helped(tmp_path):
     write_findings(site, tmp_path / "site")
     told = json.loads((tmp_path / "site" / "audit.json").read_text())["contribution"]
     assert told["cosine"] == pytest.approx(site.contribution["cosine"])
+    page = audit_page("t", [site], lambda *_: None)
+    gain, cosine = site.contribution["gain"], site.contribution["cosine"]
+    assert (f"cosine {cosine:+.3f}" if gain is None else f"gain {gain:+.4f}") in page
+    assert "helped" not in audit_page("t", [replace(site, contribution={})], lambda *_: None)
 
 
 def test_a_run_without_evidence_says_what_it_lacks(finished, tmp_path):
@@ -138,7 +156,12 @@ def test_files_of_a_site(audit, tmp_path):
     assert {line["id"] for line in lines} == set(site.ids)
     with (tmp_path / "cleaned.csv").open() as file:
         cleaned = {line["id"]: line["label"] for line in csv.DictReader(file)}
+    actions = {line["id"]: line["action"] for line in lines}
+    assert set(actions.values()) == {"keep", "correct", "drop"}
     for place, id in enumerate(site.ids):
+        action = actions[id]
+        assert (action == "drop") == (id not in cleaned)
+        assert (action == "keep") == (site.wrong[place] <= 0.5)
         if site.wrong[place] <= 0.5:
             assert cleaned[id] == site.classes[site.labels[place]]
         elif site.confidence[place] >= 0.9:
@@ -150,6 +173,39 @@ def test_files_of_a_site(audit, tmp_path):
     assert sum(facts["evidence"].values()) == len(site)
     assert sum(one["labelled"] for one in facts["classes"].values()) == len(site)
     assert site.confusion.sum() == len(site)
+
+
+def test_parquet_has_the_same_lines(finished, tmp_path, monkeypatch, capsys):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    for kind in ("csv", "parquet"):
+        out = ["--out", str(tmp_path / kind), "--format", kind]
+        assert main(["audit", str(finished.folder), *out]) == 0
+    assert "of corrected labels are right" in capsys.readouterr().out
+    for folder in (tmp_path / "parquet").glob("client-*"):
+        assert not (folder / "audit.csv").exists()
+        with (tmp_path / "csv" / folder.name / "audit.csv").open() as file:
+            lines = list(csv.DictReader(file))
+        rows = parquet.read_table(folder / "audit.parquet").to_pylist()
+        assert [{k: str(v) for k, v in row.items()} for row in rows] == lines
+        assert (folder / "cleaned.csv").exists()
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    assert main(["audit", str(finished.folder), "--format", "parquet"]) == 2
+    assert "parquet files need pyarrow: pip install" in capsys.readouterr().err
+
+
+def test_thresholds_are_the_runs_own_unless_told(tmp_path):
+    chosen = {**SCENE, "rounds": 2, "audit": {"threshold": 0.3, "correct": 0.95}}
+    result = run(tmp_path, **chosen)
+    assert result.folder.name == run(tmp_path, **{**SCENE, "rounds": 2}).folder.name
+    for flags, threshold in ((["--out", str(tmp_path / "a")], 0.3), (["--threshold", "0.7"], 0.7)):
+        assert main(["audit", str(result.folder), *flags]) == 0
+        out = tmp_path / "a" if threshold == 0.3 else result.folder / "audit"
+        with (out / "client-0" / "audit.csv").open() as file:
+            lines = list(csv.DictReader(file))
+        near = [line for line in lines if abs(float(line["wrong"]) - threshold) > 1e-4]
+        assert all(
+            (line["action"] == "keep") == (float(line["wrong"]) < threshold) for line in near
+        )
 
 
 def test_cells_that_a_spreadsheet_would_run_are_defused(tmp_path):
@@ -170,7 +226,9 @@ def test_cells_that_a_spreadsheet_would_run_are_defused(tmp_path):
         prior=np.array([0.5, 0.5]),
     )
     write_findings(site, tmp_path)
-    assert (tmp_path / "audit.csv").read_text().splitlines()[1] == "'@cmd,'=1+1,0.1,b,0.1,,final"
+    assert (tmp_path / "audit.csv").read_text().splitlines()[
+        1
+    ] == "'@cmd,'=1+1,0.1,b,0.1,,final,keep"
 
 
 def test_a_run_from_python_is_audited_at_once_and_again_from_its_folder(tmp_path):

@@ -11,6 +11,7 @@ from flower_grid import InMemory, federation, over_grid, rounds, same
 from gcfl.engine import ClientSide, InProcess
 from gcfl.flower import OverGrid
 from gcfl.flower.client import InFolder, propose, recall
+from gcfl.labels.evidence import looked
 from gcfl.methods import Replies
 from helpers import prepared
 
@@ -65,6 +66,16 @@ def test_an_answer_that_is_ready_late_does_not_push_out_a_later_one():
         propose(store, round, {"local": {"c": torch.tensor(float(round))}})
     assert float(recall(store, 3)["local"]["c"]) == 3
     assert float(recall(store, 1)["local"]["c"]) == 3  # what was accepted last stays
+
+
+def test_evidence_of_other_samples_is_forgotten():
+    """What a client thinks of its noise stays; what it kept of each sample means nothing any more,
+    also where there are as many samples as before.
+    """
+    store, memory = InMemory(), {"rate": torch.tensor(0.3), **looked({}, torch.ones(4, 2) / 2)}
+    propose(store, 1, {"labels": memory, "select": {"indices": torch.arange(2)}}, "these")
+    assert recall(store, 1, "these")["labels"].keys() == memory.keys()
+    assert recall(store, 1, "others") == {"labels": {"rate": torch.tensor(0.3)}}
 
 
 def test_a_message_for_somebody_else_is_refused():

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import csv
 import json
+import re
+import shutil
 import tomllib
 
 import numpy as np
@@ -299,3 +301,66 @@ def test_a_run_may_have_another_seed_than_the_app(places):
     run = play(places, nodes(places), seed=3)
     assert run.finished
     assert run.seed == 3
+
+
+def findings(places, site):
+    (folder,) = (places / "state" / site).glob("*/audit")
+    return folder
+
+
+def test_each_site_audits_its_own_files(places, capsys):
+    """South has one sample left, west's photos are gone by the last round; the run ends well."""
+    for photo in sorted((places / "south").glob("*/*.png"))[1:]:
+        photo.unlink()
+    (places / "south" / "three").rmdir()
+    assert (
+        export(places, "--method", "sift", "--labels.evidence", "true", "--audit.share", "matrix")
+        == 0
+    )
+    grid = nodes(places)
+
+    def lose(message, reply):
+        if message.content.config_records.get("gcfl", {}).get("round") == 4:
+            shutil.rmtree(places / "west", ignore_errors=True)
+        return reply
+
+    grid.meddle = lose
+    result = play(places, grid)
+    assert result.finished
+    assert {site for site in SITES if any((places / "state" / site).glob("*/audit"))} == {
+        "north",
+        "south",
+    }
+    with (findings(places, "north") / "audit.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    photos = {str(path.relative_to(places / "north")) for path in (places / "north").glob("*/*")}
+    assert {line["id"] for line in lines} == photos
+    assert {line["action"] for line in lines} <= {"keep", "correct", "drop"}
+    page = (findings(places, "north") / "audit.html").read_text()
+    assert "Audit of north" in page
+    assert page.count("data:image/png") == len(lines) == 80
+    north, south, west = result.sites["sites"]
+    assert north["samples"] == 80
+    assert north["name"] == "north"
+    assert south == {"samples": 1, "name": "south"}
+    assert "nothing is there" in west["problem"]
+    # What the sites hold is not here, and is not made up from the server's own samples.
+    assert main(["audit", str(result.folder)]) == 2
+    assert "sites that bring their own data judge them there" in capsys.readouterr().err
+
+
+def test_a_sites_table_shows_its_strangest_columns(tmp_path):
+    draw = np.random.default_rng(0)
+    for name in ("server", "site"):
+        with (tmp_path / f"{name}.csv").open("w", newline="") as file:
+            rows = [[*draw.normal(size=2).round(3), "ab"[place % 2]] for place in range(60)]
+            csv.writer(file).writerows([["age", "weight", "label"], *rows])
+    flags = ["--model", "logistic", "--rounds", "2", "--audit.at_end", "true", "--sites", "a"]
+    app, server = str(tmp_path / "app"), str(tmp_path / "server.csv")
+    assert main(["flower", "export", app, "--data", server, *flags]) == 0
+    grid = Here(client_app(site_in(tmp_path / "app")), 1)
+    where = {"client": "a", "data": str(tmp_path / "site.csv"), "state": str(tmp_path / "state/a")}
+    grid.contexts[1000] = Context(1, 1000, where, RecordDict(), {})
+    play(tmp_path, grid)
+    page = (findings(tmp_path, "a") / "audit.html").read_text()
+    assert re.search(r"(age|weight) = -?\d.* sd (above|below)", page)

@@ -13,7 +13,7 @@ from gcfl.coreset import Selector, unweighted
 from gcfl.engine import ClientSide, InProcess, Vectorised
 from gcfl.methods import Replies, ServerView, register
 from gcfl.methods.guard import compared, distrusted, no_comparison, plain_clients
-from helpers import equal_trees, prepared, run
+from helpers import equal_trees, prepared, run, spy
 
 GUARDED = {
     "method": "robust",
@@ -46,15 +46,7 @@ def wrongest(monkeypatch):
 def play(ready, rounds, kind=InProcess):
     """Round by round: the messages, the round as it was played, the state before it."""
     transport = kind(ClientSide(ready.setting, ready.method, ready.federation.clients))
-    loop, sent, seen = ready.rounds(transport), [], []
-    exchange = transport.exchange
-
-    def spy(broadcasts):
-        answers = exchange(broadcasts)
-        sent.append((broadcasts, answers))
-        return answers
-
-    transport.exchange = spy
+    loop, sent, seen = ready.rounds(transport), spy(transport), []
     state = loop.begin()
     for _ in range(rounds):
         step = loop.play(state)

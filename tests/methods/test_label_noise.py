@@ -11,7 +11,7 @@ from gcfl.engine import ClientSide, InProcess, Vectorised
 from gcfl.labels import label_posterior, log_columns, pool_rates, symmetric_transition
 from gcfl.methods import ClientView, TrainOptions, parse
 from gcfl.methods.losses import mean_loss, sample_losses
-from helpers import prepared, run
+from helpers import prepared, run, spy
 
 ROBUST = {
     "method": "robust",
@@ -97,15 +97,7 @@ def test_a_client_tells_its_rate_and_size_and_only_where_rates_are_pooled(poolin
         **{**ROBUST, "labels": {"pooling": pooling, "guard": 0}, "clean": {"hold_out": 0.3}}
     )
     transport = InProcess(ClientSide(ready.setting, ready.method, ready.federation.clients))
-    seen = []
-    exchange = transport.exchange
-
-    def spy(broadcasts):
-        answers = exchange(broadcasts)
-        seen.append((broadcasts, answers))
-        return answers
-
-    transport.exchange = spy
+    seen = spy(transport)
     loop = ready.rounds(transport)
     state = loop.begin()
     for _ in range(3):
@@ -187,19 +179,13 @@ def test_labels_are_judged_by_the_average_of_the_models_so_far():
     decay = 0.7
     ready = prepared(method="sift", labels={"average": decay}, coreset={"every": 2})
     transport = InProcess(ClientSide(ready.setting, ready.method, ready.federation.clients))
-    loop, sent = ready.rounds(transport), []
-    exchange = transport.exchange
-
-    def spy(broadcasts):
-        sent.append(broadcasts[0])
-        return exchange(broadcasts)
-
-    transport.exchange = spy
+    loop, seen = ready.rounds(transport), spy(transport)
     state = loop.begin()
     for _ in range(5):
         step = loop.play(state)
         transport.commit(step.accepted)
         state = step.state
+    sent = [broadcasts[0] for broadcasts, _ in seen]
     assert not any(name.startswith("model.") for name in sent[0].payload["labels"])
     for now in (2, 4):
         weights = [decay ** (now - past) for past in range(now + 1)]

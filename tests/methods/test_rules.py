@@ -28,7 +28,7 @@ from gcfl.methods.losses import mean_loss, sample_losses
 from gcfl.methods.proximal import Proximal
 from gcfl.methods.server_training import MINE, SERVER, server_update
 from gcfl.methods.training import clipped
-from helpers import equal_trees, prepared, run, same_bits, tiny
+from helpers import equal_trees, prepared, run, same_bits, spy, tiny
 
 PLAIN_SGD = {"momentum": 0.0, "weight_decay": 0.0, "schedule": "constant", "lr": 0.1}
 
@@ -267,16 +267,9 @@ def test_moon_compares_with_the_global_and_the_previous_local_model():
     )
     slopes = torch.autograd.grad(loss, [local[name] for name in network.trained])
     loop = ready.rounds(transport)
-    answers = {}
-    exchange = transport.exchange
-
-    def spy(broadcasts):
-        received = exchange(broadcasts)
-        answers.update(received)
-        return received
-
-    transport.exchange = spy
+    seen = spy(transport)
     loop.play(states[1])
+    ((_, answers),) = seen
     for name, slope in zip(network.trained, slopes, strict=True):
         assert torch.allclose(answers[0].delta[name], -0.1 * slope, atol=1e-6)
     assert len(module) == 4

@@ -42,26 +42,37 @@ def add(verbs: Any, common: argparse.ArgumentParser) -> None:
     audit.set_defaults(takes_settings=True)
     audit.add_argument("--out", type=Path, help="where findings go (RUN/audit)")
     audit.add_argument("--runs", type=Path, default=Path("runs"), help="where a run goes (runs)")
-    threshold = "a label is called wrong above this probability (0.5)"
-    audit.add_argument("--threshold", type=float, default=0.5, help=threshold)
-    correct = "a wrong label is corrected where another is likelier than this, else dropped (0.9)"
-    audit.add_argument("--correct", type=float, default=0.9, help=correct)
+    threshold = "a label is called wrong above this probability (the run's audit.threshold, 0.5)"
+    audit.add_argument("--threshold", type=float, help=threshold)
+    correct = (
+        "a wrong label is corrected where another is at least so likely, else dropped (the run's "
+        "audit.correct, 0.9)"
+    )
+    audit.add_argument("--correct", type=float, help=correct)
+    kinds = "audit.csv, or audit.parquet in its place"
+    audit.add_argument("--format", choices=("csv", "parquet"), default="csv", help=kinds)
 
 
 def _audit(options: argparse.Namespace, rest: list[str]) -> None:
     from gcfl.api import audit
-    from gcfl.results.findings import write_findings
+    from gcfl.results.findings import need_parquet, write_findings
 
     for name in ("threshold", "correct"):
-        if not 0 <= getattr(options, name) <= 1:
-            raise ConfigError(f"--{name} must be in [0, 1], got {getattr(options, name):g}")
+        value = getattr(options, name)
+        if value is not None and not 0 <= value <= 1:
+            raise ConfigError(f"--{name} must be in [0, 1], got {value:g}")
+    if options.format == "parquet":
+        need_parquet()
     found = audit(_run_of(options, rest))
+    by_run = found.prepared.experiment.audit
+    threshold = by_run.threshold if options.threshold is None else options.threshold
+    correct = by_run.correct if options.correct is None else options.correct
     out = options.out or found.folder / "audit"
     for site in found.sites:
-        write_findings(site, out / folder_name(site.site), options.correct, options.threshold)
-    page = _page(found, options.threshold, options.correct)
+        write_findings(site, out / folder_name(site.site), correct, threshold, options.format)
+    page = _page(found, threshold, correct)
     write_atomic(out / "audit.html", page.encode(errors="backslashreplace"))
-    _print(found, options.threshold, options.quiet)
+    _print(found, threshold, correct, options.quiet)
     print(out / "audit.html")
 
 
@@ -94,7 +105,7 @@ def folder_name(site: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "_", site).lstrip(".") or "site"
 
 
-def _print(found: Audit, threshold: float, quiet: bool) -> None:
+def _print(found: Audit, threshold: float, correct: float, quiet: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -115,14 +126,13 @@ def _print(found: Audit, threshold: float, quiet: bool) -> None:
         console.print(table)
         for note in dict.fromkeys(note for site in found.sites for note in site.notes):
             console.print(visible(f"note: {note}"), soft_wrap=True, markup=False)
-    if scores := found.scores(threshold):
+    if scores := found.scores(threshold, correct):
         texts = {
             name: "-" if math.isnan(value) else f"{value:.3f}" for name, value in scores.items()
         }
         print(
             "against the truth: AUROC {auroc}, average precision {average_precision}, precision "
-            "{precision} and recall {recall} at {at:g}; AUROC of strange inputs {strange_auroc}; "
-            "rates off by {rate_error}, {covered} of intervals hold the truth".format(
-                **texts, at=threshold
-            )
+            "{precision} and recall {recall} at {at:g}; {corrected_right} of corrected labels are "
+            "right; AUROC of strange inputs {strange_auroc}; rates off by {rate_error}, {covered} "
+            "of intervals hold the truth".format(**texts, at=threshold)
         )

@@ -129,11 +129,11 @@ class Audit:
             return None
         return clean.double().mean(0).numpy(), clean.double().std(0).numpy()
 
-    def scores(self, threshold: float = 0.5) -> dict[str, float] | None:
+    def scores(self, threshold: float = 0.5, correct: float = 0.9) -> dict[str, float] | None:
         """Against the truth, where a simulation knows it: AUROC, average precision, precision and
-        recall at the threshold; AUROC of strange inputs, where some belong to no class or were
-        spoiled; the mean absolute error of the sites' rates, and how many of their intervals hold
-        the truth. NaN where a number is not defined.
+        recall at the threshold; the share of corrected labels that are right; AUROC of strange
+        inputs, where some belong to no class or were spoiled; the mean absolute error of the sites'
+        rates, and how many of their intervals hold the truth. NaN where a number is not defined.
         """
         known = [site for site in self.sites if site.truth is not None]
         if not known:
@@ -147,11 +147,14 @@ class Audit:
         }
         rates = [float(np.mean(site.truth)) for site in known if site.truth is not None]
         pairs = list(zip(known, rates, strict=True))
+        changes = [site.corrected(correct, threshold) or (0, 0) for site in known]
+        corrected, rightly = (sum(column) for column in zip(*changes, strict=True))
         return {
             **{
                 name.lower().replace(" ", "_"): math.nan if value is None else value
                 for name, value in found.items()
             },
+            "corrected_right": rightly / corrected if corrected else math.nan,
             "rate_error": float(np.mean([abs(site.rate - rate) for site, rate in pairs])),
             "covered": float(
                 np.mean([site.interval[0] <= rate <= site.interval[1] for site, rate in pairs])
@@ -159,15 +162,26 @@ class Audit:
         }
 
 
+def check_audit(prepared: Prepared) -> None:
+    """A sentence where nothing can judge the sites' labels."""
+    if not prepared.method.server.shares:
+        raise ConfigError(
+            "an audit needs one model that all sites trained; with "
+            f"{prepared.experiment.method} every client has its own"
+        )
+
+
 def audit_run(folder: RunFolder, experiment: Experiment, given: Given) -> Audit:
     """Every client of a finished run."""
     groups, _ = folder.read_model()
     source, federation = federate(experiment, given)
     prepared = prepare(experiment, given, (source, federation))
-    if not prepared.method.server.shares:
+    check_audit(prepared)
+    held = [one["samples"] for one in folder.read_clients()]
+    if held and held != prepared.holdings["sizes"]:
         raise ConfigError(
-            f"an audit needs one model that all sites trained; with {experiment.method} every "
-            "client has its own"
+            f"the samples of {folder.path} are not here: sites that bring their own data judge "
+            "them there (audit.at_end)"
         )
     federation = prepared.federation  # as the method saw it
     judge = Judge.of(prepared.setting, groups["model"], federation.classes, federation.validation)
@@ -188,7 +202,8 @@ def audit_run(folder: RunFolder, experiment: Experiment, given: Given) -> Audit:
         if (truth := federation.truth) is not None:
             spoiled = truth.hit_by("attribute")[shard.ids]
             odd = spoiled | truth.hit_by("open")[shard.ids]
-            found = replace(found, truth=truth.noisy[shard.ids] & ~spoiled, odd=odd)
+            wrong, right = truth.noisy[shard.ids] & ~spoiled, truth.labels[shard.ids]
+            found = replace(found, truth=wrong, odd=odd, right=right)
         sites.append(found)
     return Audit(folder.path, sites, prepared, source.columns)
 

@@ -32,7 +32,8 @@ from gcfl.engine.rounds import Rounds
 from gcfl.engine.transport import Transport
 from gcfl.experiment import Experiment
 from gcfl.results.environment import environment_of
-from gcfl.results.folder import RunFolder, keeps, summarise
+from gcfl.results.folder import RunFolder
+from gcfl.results.outcome import keeps, summarise
 
 log = logging.getLogger("gcfl")
 OnStart = Callable[[Experiment, RunFolder, int], None]

@@ -14,14 +14,16 @@ from gcfl.base.errors import ConfigError
 from gcfl.base.files import write_atomic
 from gcfl.base.options import assign
 from gcfl.base.text import markdown
-from gcfl.engine.prepare import Given, Prepared, prepare
+from gcfl.data import Source
+from gcfl.engine.audit import check_audit
+from gcfl.engine.prepare import Given, Prepared, federate, prepare
 from gcfl.experiment import Experiment
-from gcfl.flower.client import Site, store_of
+from gcfl.flower.client import NO_FOLDER, Site, folder_of, store_of
 from gcfl.flower.site_data import TERMS, Terms, client_of, serve_sites, site_with_data
 
 _EXPERIMENT = "experiment.toml"
 # a process that serves many messages of one run prepares it once
-_prepared: dict[str, Prepared] = {}
+_prepared: dict[str, tuple[Source, Prepared]] = {}
 _PYPROJECT = """\
 [build-system]
 requires = ["hatchling"]
@@ -133,6 +135,8 @@ def export(experiment: Experiment, folder: Path, sites: tuple[str, ...] = ()) ->
         prepared = prepare(experiment, Given())
         text = _PARTS.format(clients=len(prepared.federation.clients))
     ready = prepared.experiment
+    if ready.audit.asked:
+        check_audit(prepared)
     facts = {
         "method": ready.method,
         "source": markdown(Path(ready.data.source).name),
@@ -167,6 +171,8 @@ def site_in(folder: Path) -> Callable[[Context], Site]:
     def site_of(context: Context) -> Site:
         log_as_flower()
         experiment, terms = read_experiment(folder, context), Terms.read(folder)
+        if experiment.audit.asked and "state" not in context.node_config:
+            raise ConfigError(NO_FOLDER)
         if terms is None:
             return _site_with_part(experiment, context)
         return site_with_data(experiment, terms, context)
@@ -178,11 +184,21 @@ def _site_with_part(experiment: Experiment, context: Context) -> Site:
     key = experiment.identity()
     if key not in _prepared:
         _prepared.clear()
-        _prepared[key] = prepare(experiment, Given())
-    ready = _prepared[key]
+        source, federation = federate(experiment, Given())
+        _prepared[key] = source, prepare(experiment, Given(), (source, federation))
+    source, ready = _prepared[key]
     clients = ready.federation.clients
     client = client_of(context, clients.names or tuple(map(str, range(len(clients)))))
-    return Site(client, ready.setting, ready.method, clients.shard(client), store_of(context, key))
+    return Site(
+        client,
+        ready.setting,
+        ready.method,
+        clients.shard(client),
+        store_of(context, key),
+        name=clients.names[client] if clients.names else f"client-{client}",
+        source=source,
+        folder=folder_of(context, key),
+    )
 
 
 def log_as_flower() -> None:

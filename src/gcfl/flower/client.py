@@ -17,15 +17,23 @@ from flwr.clientapp import ClientApp
 
 from gcfl.base.codec import decode, encode
 from gcfl.base.data_types import Groups, Shard
-from gcfl.base.errors import GcflError, RunError
+from gcfl.base.errors import ConfigError, GcflError, RunError
 from gcfl.base.files import write_atomic
+from gcfl.data import Source
 from gcfl.engine import one_thread
 from gcfl.engine.client import answer
+from gcfl.flower.audit import ACTION, Request, write_at_site
 from gcfl.flower.transport import FACTS, from_update, to_broadcast
+from gcfl.labels.evidence import forgotten
 from gcfl.methods import NEVER, Method, Setting
+from gcfl.results.shared import LEVELS, lower, share_of
 
 log = logging.getLogger("gcfl")
 _PROPOSED, _ACCEPTED = "waiting", "kept"  # the names of their blobs
+NO_FOLDER = (
+    "an audit (audit.at_end) writes into the folder of each site: its node config must name it, "
+    'state="/path/to/it"'
+)
 
 
 class Store(Protocol):
@@ -65,10 +73,16 @@ class InFolder:
         write_atomic(self._folder / f"{name}.safetensors", blob, private=True)
 
 
-def store_of(context: Context, run: str) -> Store:
-    """A node's memory of a run: the folder that its node config names as `state`, or Flower's."""
+def folder_of(context: Context, run: str) -> Path | None:
+    """What a node keeps of a run, below the folder that its node config names as `state`."""
     folder = context.node_config.get("state")
-    return InContext(context) if folder is None else InFolder(Path(str(folder)).expanduser() / run)
+    return None if folder is None else Path(str(folder)).expanduser() / run
+
+
+def store_of(context: Context, run: str) -> Store:
+    """A node's memory of a run: in its folder, or in what Flower keeps."""
+    folder = folder_of(context, run)
+    return InContext(context) if folder is None else InFolder(folder)
 
 
 def recall(store: Store, accepted: int, data: str = "") -> Groups:
@@ -93,6 +107,8 @@ def recall(store: Store, accepted: int, data: str = "") -> Groups:
         log.warning("this site's data is not what it was: its coreset is forgotten")
         for name in ("select", "kept"):  # what is of single samples
             groups.pop(name, None)
+        if "labels" in groups:
+            groups["labels"] = forgotten(groups["labels"])
     return groups
 
 
@@ -124,7 +140,8 @@ def propose(store: Store, round: int, groups: Groups, data: str = "") -> None:
 class Site:
     """What a client has: its number, setting and method of the run, its samples, its memory.
 
-    digest: of the samples, where those may change between rounds.
+    digest: of the samples, where those may change between rounds. name: as its findings call it.
+    source: what the samples came from. folder: where findings go, below `audit`.
     """
 
     client: int
@@ -133,6 +150,18 @@ class Site:
     shard: Shard
     store: Store
     digest: str = ""
+    name: str = ""
+    source: Source | None = None
+    folder: Path | None = None
+
+    def check(self, client: int) -> None:
+        if client != self.client:
+            raise RunError(f"a message for client {client} came to client {self.client}")
+
+
+def allowed(context: Context) -> str:
+    """What a site lets out of its findings at most, by its node config."""
+    return str(context.node_config.get("audit-share", LEVELS[-1]))
 
 
 def client_app(site_of: Callable[[Context], Site]) -> ClientApp:
@@ -143,8 +172,7 @@ def client_app(site_of: Callable[[Context], Site]) -> ClientApp:
     def train(message: Message, context: Context) -> Message:
         site = site_of(context)
         broadcast, client, accepted = to_broadcast(message.content)
-        if client != site.client:
-            raise RunError(f"a message for client {client} came to client {site.client}")
+        site.check(client)
         with one_thread():
             memory = recall(site.store, accepted, site.digest)
             reply = answer(site.setting, site.method, client, site.shard, broadcast, memory)
@@ -153,11 +181,29 @@ def client_app(site_of: Callable[[Context], Site]) -> ClientApp:
         propose(site.store, broadcast.round, after, site.digest)
         return Message(from_update(reply.update, client), reply_to=message)
 
+    @app.query(ACTION)
+    def audit(message: Message, context: Context) -> Message:
+        site, request = site_of(context), Request.read(message.content)
+        site.check(request.client)
+        if site.folder is None or site.source is None:
+            raise ConfigError(NO_FOLDER)
+        with one_thread():
+            memory = recall(site.store, request.accepted, site.digest).get("labels", {})
+            ids, seed = site.source.ids_of(site.shard.ids), site.setting.seed
+            judge = request.judge(site.setting)
+            found = judge.findings(site.name, site.shard, ids, memory, seed)
+        columns = site.source.columns
+        folder = site.folder / "audit"
+        write_at_site(found, folder, request.options, site.setting, site.shard, columns)
+        told = share_of(found, lower(request.options.share, allowed(context)))
+        return Message(RecordDict({FACTS: ConfigRecord(told)}), reply_to=message)
+
     @app.query()
     def who(message: Message, context: Context) -> Message:
         facts: dict[str, str | int]
         try:
             site = site_of(context)
+            lower(allowed(context), "none")  # a sentence now, not after the last round
             size, classes = len(site.shard), len(set(site.shard.y.tolist()))
             log.info("this is client %d, with %d samples of %d classes", site.client, size, classes)
             facts = {"client": site.client, "samples": size}

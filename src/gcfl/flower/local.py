@@ -51,8 +51,16 @@ def environment(folder: Path) -> dict[str, str]:
     }
 
 
-def up(folder: Path, nodes: int, data: Mapping[str, Path] | None = None) -> dict[str, Any]:
-    """Start a SuperLink and so many SuperNodes, or one for each site; returns what up.json says."""
+def up(
+    folder: Path,
+    nodes: int,
+    data: Mapping[str, Path] | None = None,
+    more: Mapping[str, Mapping[str, str]] | None = None,
+) -> dict[str, Any]:
+    """Start a SuperLink and so many SuperNodes, or one for each site; returns what up.json says.
+
+    more: what else the node configs of sites say, as texts.
+    """
     for site, place in (data or {}).items():
         if not place.exists():
             raise ConfigError(f"the data of {site} is not there: {place}")
@@ -72,7 +80,10 @@ def up(folder: Path, nodes: int, data: Mapping[str, Path] | None = None) -> dict
     }
     if data:
         configs = {
-            site: f'client="{site}" data="{place.absolute()}"' for site, place in data.items()
+            site: _config(
+                {"client": site, "data": str(place.absolute()), **(more or {}).get(site, {})}
+            )
+            for site, place in data.items()
         }
     started: dict[str, Any] = {"port": free_port(), "pids": {}}
     started["nodes"] = [
@@ -92,6 +103,10 @@ def up(folder: Path, nodes: int, data: Mapping[str, Path] | None = None) -> dict
         (folder / "up.json").unlink(missing_ok=True)
         raise
     return started
+
+
+def _config(texts: Mapping[str, str]) -> str:
+    return " ".join(f'{name}="{text}"' for name, text in texts.items())
 
 
 def start_link(folder: Path, started: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ from flwr.serverapp import Grid, ServerApp
 from gcfl.base.errors import ConfigError, RunError, one_line
 from gcfl.base.record import RoundRecord
 from gcfl.engine import Given, Lifecycle, Observer, one_thread, prepare
+from gcfl.engine.audit import check_audit
 from gcfl.experiment import Experiment
 from gcfl.flower.app import log_as_flower, read_experiment
+from gcfl.flower.audit import audit_sites
 from gcfl.flower.site_data import Terms, serve_sites
 from gcfl.flower.transport import FACTS, OverGrid
 from gcfl.results.folder import RunFolder
@@ -68,11 +71,15 @@ def serve(
                     "the server's data is not what it was when this app was exported; export it "
                     "again"
                 )
+        audits = prepared.experiment.audit.asked
+        if audits:
+            check_audit(prepared)
         folder = RunFolder(out / f"{prepared.experiment.folder_name()}{suffix}")
         folder.path.mkdir(parents=True, exist_ok=True)
         clients = prepared.federation.clients
-        count = len(clients) if prepared.method.server.uses_clients else 0
-        registry = NodeRegistry(grid, clients.names or tuple(map(str, range(count))))
+        count = len(clients) if prepared.method.server.uses_clients or audits else 0
+        names = clients.names or tuple(map(str, range(count)))
+        registry = NodeRegistry(grid, names)
 
         def connect() -> OverGrid:
             nodes = registry.wait(wait) if count else {}
@@ -103,6 +110,9 @@ def serve(
                 checkpoint_every=1,
                 on_round=on_round,
             ).run()
+            if audits:
+                nodes = partial(registry.present, wait)
+                audit_sites(prepared, folder, grid, names, nodes, deadline)
     return folder.path
 
 
@@ -141,6 +151,18 @@ class NodeRegistry:
                 log_next = time.monotonic() + _LOG_EVERY_SECONDS
                 log.info("waiting for %s", missing)
             time.sleep(min(_LOOK_EVERY_SECONDS, max(0.0, end - time.monotonic())))
+
+    def present(self, seconds: float) -> dict[int, int]:
+        """The nodes of those that are there, after a run; of a run that was finished before, those
+        that come within so many seconds.
+        """
+        if self.nodes:
+            return self.ask(replace=True)
+        try:
+            return self.wait(seconds)
+        except RunError as error:
+            log.warning("%s", error)
+            return self.nodes
 
     def ask(self, seconds: float = _ANSWER_SECONDS, replace: bool = False) -> dict[int, int]:
         """Ask the nodes that are not known yet. replace: one may take the place of another."""

@@ -22,7 +22,7 @@ from gcfl.base.options import read_toml
 from gcfl.data import Schema
 from gcfl.engine.prepare import Given, Prepared, prepare, setting_of
 from gcfl.experiment import Experiment
-from gcfl.flower.client import Site, store_of
+from gcfl.flower.client import Site, folder_of, store_of
 
 TERMS = "terms.toml"
 _HEADING = (
@@ -139,8 +139,18 @@ def site_with_data(experiment: Experiment, terms: Terms, context: Context) -> Si
     setting = setting_of(experiment, module, example, len(schema.classes), terms.normaliser)
     rows = torch.arange(len(source))
     shard = Shard(torch.from_numpy(source.x), torch.from_numpy(source.y), rows.numpy())
-    store = store_of(context, f"{experiment.identity()}-{terms.digest}")
-    return Site(client, setting, experiment.assembled(), shard, store, source.digest())
+    run = f"{experiment.identity()}-{terms.digest}"
+    return Site(
+        client,
+        setting,
+        experiment.assembled(),
+        shard,
+        store_of(context, run),
+        source.digest(),
+        terms.sites[client],
+        source,
+        folder_of(context, run),
+    )
 
 
 def client_of(context: Context, sites: tuple[str, ...]) -> int:

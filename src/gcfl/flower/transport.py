@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ FACTS = "gcfl"  # the ConfigRecord of every message
 _PARTS = "told"  # among the facts: the parts that added a tree, be it without tensors
 _PAYLOAD = "payload."
 _GROUP = "flower"
+Answer = TypeVar("Answer")
 
 
 class OverGrid:
@@ -50,28 +51,14 @@ class OverGrid:
     def exchange(self, broadcasts: Mapping[int, Broadcast]) -> Replies:
         if self._stale and self._refresh is not None:
             self._nodes |= self._refresh()
-        messages = []
+        contents = {}
         for client, broadcast in broadcasts.items():
-            content = from_broadcast(broadcast, client, self._accepted.get(client, NEVER))
-            node = self._nodes[client]
-            messages.append(Message(content, dst_node_id=node, message_type=MessageType.TRAIN))
+            accepted = self._accepted.get(client, NEVER)
+            contents[client] = from_broadcast(broadcast, client, accepted)
             self._asked[client] = broadcast.round
-        received = list(self._grid.send_and_receive(messages, timeout=self._timeout))
-        silence = f"no answer within {self._timeout:g} seconds" if self._timeout else "no answer"
-        updates: dict[int, Update] = {}
-        failures = dict.fromkeys(broadcasts, silence)
-        clients = {node: client for client, node in self._nodes.items()}
-        asked = {one.metadata.message_id: one.metadata.dst_node_id for one in messages}
-        for reply in received:
-            client = clients.get(sender(reply, asked), NEVER)
-            if client not in broadcasts:
-                continue
-            answer = _read(reply)
-            if isinstance(answer, Update):
-                updates[client] = answer
-                failures.pop(client, None)
-            elif client not in updates:
-                failures[client] = answer
+        updates, failures = ask(
+            self._grid, self._nodes, contents, MessageType.TRAIN, to_update, self._timeout
+        )
         self._stale = bool(failures)
         return Replies(updates, failures)
 
@@ -89,9 +76,7 @@ class OverGrid:
         return self._states(self._accepted)
 
     def restore(self, states: Mapping[int, Groups]) -> None:
-        self._accepted = {
-            client: int(groups[_GROUP]["accepted"]) for client, groups in states.items()
-        }
+        self._accepted = accepted_of(states)
 
     def close(self) -> None:
         pass
@@ -103,6 +88,47 @@ class OverGrid:
         }
 
 
+def accepted_of(states: Mapping[int, Groups]) -> dict[int, int]:
+    """By client, the last round of which the server accepted its answer, from a checkpoint."""
+    return {client: int(groups[_GROUP]["accepted"]) for client, groups in states.items()}
+
+
+def ask(
+    grid: Grid,
+    nodes: Mapping[int, int],
+    contents: Mapping[int, RecordDict],
+    kind: str,
+    read: Callable[[RecordDict], Answer],
+    timeout: float | None,
+) -> tuple[dict[int, Answer], dict[int, str]]:
+    """One message per client: what was answered, and why others gave no answer."""
+    messages = [
+        Message(content, dst_node_id=nodes[client], message_type=kind)
+        for client, content in contents.items()
+    ]
+    received = list(grid.send_and_receive(messages, timeout=timeout)) if messages else []
+    silence = f"no answer within {timeout:g} seconds" if timeout else "no answer"
+    answers: dict[int, Answer] = {}
+    failures = dict.fromkeys(contents, silence)
+    clients = {node: client for client, node in nodes.items()}
+    asked = {one.metadata.message_id: one.metadata.dst_node_id for one in messages}
+    for reply in received:
+        client = clients.get(sender(reply, asked), NEVER)
+        if client not in contents:
+            continue
+        problem = _problem(reply)
+        if problem is None:
+            try:
+                answers[client] = read(reply.content)
+                failures.pop(client, None)
+                continue
+            except Exception as error:  # whatever a broken message holds
+                problem = f"its answer cannot be read: {one_line(error)}"
+        if client not in answers:
+            failures[client] = problem
+    return answers, failures
+
+
 def sender(reply: Message, asked: Mapping[str, int]) -> int:
     """The node whose reply it is. asked: message -> node, by ids that sent messages have."""
     # An error may come from the SuperLink in a dead node's place: what it answers says whose.
@@ -112,12 +138,12 @@ def sender(reply: Message, asked: Mapping[str, int]) -> int:
 def from_broadcast(broadcast: Broadcast, client: int, accepted: int) -> RecordDict:
     """What the server sends one client."""
     facts = {"round": broadcast.round, "client": client, "accepted": accepted}
-    return _records("model", broadcast.model, broadcast.payload, facts)
+    return records_of("model", broadcast.model, broadcast.payload, facts)
 
 
 def to_broadcast(records: RecordDict) -> tuple[Broadcast, int, int]:
     """(the broadcast, the client, the last round that was accepted)."""
-    model, payload, facts = _contents("model", records)
+    model, payload, facts = contents_of("model", records)
     broadcast = Broadcast(int(facts["round"]), model, payload)
     return broadcast, int(facts["client"]), int(facts["accepted"])
 
@@ -125,13 +151,13 @@ def to_broadcast(records: RecordDict) -> tuple[Broadcast, int, int]:
 def from_update(update: Update, client: int) -> RecordDict:
     """What a client sends back."""
     facts = {"client": client, "examples": update.examples}
-    records = _records("delta", update.delta, update.payload, facts)
+    records = records_of("delta", update.delta, update.payload, facts)
     records["metrics"] = MetricRecord({k: float(value) for k, value in update.metrics.items()})
     return records
 
 
 def to_update(records: RecordDict) -> Update:
-    delta, payload, facts = _contents("delta", records)
+    delta, payload, facts = contents_of("delta", records)
     numbers = records.metric_records.get("metrics", MetricRecord())
     metrics = {name: float(value) for name, value in numbers.items()}  # type: ignore[arg-type]
     return Update(delta, payload, int(facts["examples"]), metrics)
@@ -141,7 +167,7 @@ def to_tree(arrays: ArrayRecord) -> Tree:
     return {name: torch.from_numpy(np.array(array.numpy())) for name, array in arrays.items()}
 
 
-def _records(name: str, main: Tree, payload: Mapping[str, Tree], facts: Any) -> RecordDict:
+def records_of(name: str, main: Tree, payload: Mapping[str, Tree], facts: Any) -> RecordDict:
     records = RecordDict({FACTS: ConfigRecord({**facts, _PARTS: list(payload)})})
     trees = {name: main, **{_PAYLOAD + part: tree for part, tree in payload.items()}}
     for record, tree in trees.items():
@@ -150,8 +176,8 @@ def _records(name: str, main: Tree, payload: Mapping[str, Tree], facts: Any) -> 
     return records
 
 
-def _contents(name: str, records: RecordDict) -> tuple[Tree, Groups, dict[str, Any]]:
-    """The inverse of `_records`."""
+def contents_of(name: str, records: RecordDict) -> tuple[Tree, Groups, dict[str, Any]]:
+    """The inverse of `records_of`."""
     if FACTS not in records.config_records:
         raise RunError("a message without gcfl's facts in it: is another app answering?")
     facts: dict[str, Any] = dict(records.config_records[FACTS])
@@ -163,14 +189,11 @@ def _contents(name: str, records: RecordDict) -> tuple[Tree, Groups, dict[str, A
     return tree(name), {part: tree(_PAYLOAD + part) for part in facts[_PARTS]}, facts
 
 
-def _read(reply: Message) -> Update | str:
-    """The update, or why there is none."""
-    if reply.has_error():
-        return _plain(reply.error.reason or "") or f"error {reply.error.code}"
-    try:
-        return to_update(reply.content)
-    except Exception as error:  # whatever a broken message holds
-        return f"its answer cannot be read: {one_line(error)}"
+def _problem(reply: Message) -> str | None:
+    """What a reply says instead of an answer."""
+    if not reply.has_error():
+        return None
+    return _plain(reply.error.reason or "") or f"error {reply.error.code}"
 
 
 def _plain(reason: str) -> str:

@@ -41,6 +41,11 @@ def used(memory: Tree, rows: IntArray, round: int) -> Tree:
     return {**memory, _USED: last}
 
 
+def forgotten(memory: Tree) -> Tree:
+    """The memory without what was kept of single samples."""
+    return {name: one for name, one in memory.items() if name not in (_SUM, _LOOKS, _USED)}
+
+
 def fits(memory: Tree, n: int, classes: int) -> bool:
     """Whether there is evidence, and of so many samples and classes."""
     return _SUM in memory and memory[_SUM].shape == (n, classes)

@@ -1,4 +1,6 @@
-"""Settings of training, for every party, and of what the server does with its own clean set."""
+"""Settings of training, for every party, of what the server does with its own clean set, and of the
+audit at the end.
+"""
 
 from __future__ import annotations
 
@@ -111,3 +113,25 @@ class CleanOptions(Options):
         """The settings that are not at their default."""
         fields = type(self).model_fields
         return [name for name, field in fields.items() if getattr(self, name) != field.default]
+
+
+class AuditOptions(Options):
+    """[audit]"""
+
+    at_end: bool = False
+    """on Flower: after the last round each site judges its labels and writes its findings into its
+    own folder; here, gcfl audit does it
+    """
+    share: Literal["none", "rate", "matrix"] = "none"
+    """what sites tell the server of their findings: nothing; size and estimated rate; also counts
+    by class, those under 5 withheld; other than none implies at_end
+    """
+    threshold: Annotated[float, AfterValidator(within(0, 1))] = 0.5
+    """a label is called wrong above this probability"""
+    correct: Annotated[float, AfterValidator(within(0, 1))] = 0.9
+    """a wrong label is corrected where another is at least so likely, else its sample is dropped"""
+
+    @property
+    def asked(self) -> bool:
+        """Whether sites audit at the end."""
+        return self.at_end or self.share != "none"

@@ -26,6 +26,7 @@ _SCORES = {
     "precision": "the share of wrong labels among those above the threshold",
     "recall": "the share of all wrong labels that are above the threshold",
 }
+_HELPED = "how much it helped the model"
 Row = list[tuple[str, str]]
 
 
@@ -34,6 +35,8 @@ def summary(sites: Sequence[Findings], threshold: float, correct: float) -> list
     rows = [_row(site.site, [site], threshold, correct) for site in sites]
     if len(sites) > 1:
         rows.append(_row("all sites", sites, threshold, correct))
+    if not any(site.contribution for site in sites):
+        rows = [[pair for pair in row if pair[0] != _HELPED] for row in rows]
     parts = ["<h2>Summary</h2>", *_facts(rows)]
     notes = [f"{site.site}: {note}" for site in sites for note in site.notes]
     parts += [f'<p class="warn">{escape(note)}</p>' for note in notes]
@@ -76,7 +79,19 @@ def _row(name: str, sites: Sequence[Findings], threshold: float, correct: float)
         ("to drop", f"{size - kept:,}"),
         ("commonest mistake", _commonest(sites)),
         ("judged", _evidence(sites)),
+        (_HELPED, _helped(sites)),
     ]
+
+
+def _helped(sites: Sequence[Findings]) -> str:
+    """Of one site: the gain with its interval where rounds left clients out, else the cosine."""
+    found = sites[0].contribution if len(sites) == 1 else {}
+    if not found:
+        return "-"
+    if found["gain"] is None:
+        return f"cosine {found['cosine']:+.3f}"
+    between = found["interval"] and " ({:+.4f} to {:+.4f})".format(*found["interval"])
+    return f"gain {found['gain']:+.4f}{between or ''}"
 
 
 def _scores(name: str, sites: Sequence[Findings], threshold: float) -> Row:
@@ -124,6 +139,11 @@ def _legend(sites: Sequence[Findings], threshold: float, correct: float) -> list
     if _strange(sites) != "-":
         lines.append(
             f"An input is strange where it is stranger than {percent(STRANGE)} of the clean set."
+        )
+    if any(site.contribution for site in sites):
+        lines.append(
+            "Gain: what leaving the site out of the mean costs on clean samples, in loss; cosine: "
+            "of its updates with the server's own step on those, which rare classes lower too."
         )
     used = {EVIDENCE[place] for site in sites for place in set(site.evidence.tolist())}
     means = "; ".join(f"{name}, {text}" for name, text in _MEANS.items() if name in used)

@@ -12,9 +12,9 @@ import numpy as np
 
 from gcfl.base.errors import ConfigError, did_you_mean
 from gcfl.report.plots import Bars, Chart, Line, Plot, Section
-from gcfl.results.folder import KINDS
 from gcfl.results.groups import ACCURACY, Group, Study, settings_text, short, shown
 from gcfl.results.measures import MEASURES, Measure, measure, seen_in
+from gcfl.results.outcome import KINDS
 from gcfl.results.run import Run
 
 FAR = 20.0  # settings that are so many times apart want an axis of powers

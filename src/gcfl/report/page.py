@@ -9,6 +9,7 @@ from gcfl import __version__
 from gcfl.report import tables
 from gcfl.report.markup import count, document, html_table
 from gcfl.report.plots import Bars, Chart, Plot, Section, line_names, table
+from gcfl.report.sites import MEANING, sites_of
 from gcfl.report.svg import draw, number, swatch
 from gcfl.report.tables import Beside
 from gcfl.report.track import energy_note
@@ -42,7 +43,7 @@ def page(
     body = [f"<h1>{escape(title)}</h1>", *_opening(collected, study), *_results(study)]
     body += [_paper(one) for one in paper]
     body += [_section(section, lines) for section in sections]
-    body += _contributions(study.runs)
+    body += [*_sites(study.runs), *_contributions(study.runs)]
     body += [*_settings(study), *_environments(study.runs), *_runs(study.runs)]
     return document(title, body, ["page.css"], ["page.js"])
 
@@ -148,6 +149,17 @@ def _paper(beside: Beside) -> str:
     note = f'<p class="note">{escape(beside.note)}</p>' if beside.note else ""
     table = html_table(["", "paper", "ours", "difference"], beside.rows)
     return f"<section><h2>{escape(beside.title)}</h2>{note}{table}</section>"
+
+
+def _sites(runs: Sequence[Run]) -> list[str]:
+    """Run by run, what sites told of their labels."""
+    parts = []
+    for run in runs:
+        if (found := sites_of(run)) is not None:
+            table = html_table(found.heads, found.lines)
+            parts.append(f"<details open><summary>{escape(run.name)}</summary>{table}</details>")
+    note = f'<p class="note">{escape(MEANING)}</p>'
+    return ["<h2>Sites</h2>", note, *parts] if parts else []
 
 
 def _contributions(runs: Sequence[Run]) -> list[str]:

@@ -11,6 +11,7 @@ from typing import Any
 from gcfl.base.errors import ConfigError
 from gcfl.base.files import read_json
 from gcfl.base.text import csv_bytes, markdown
+from gcfl.report.sites import sites_of
 from gcfl.results.contribution import Contribution, contributions
 from gcfl.results.groups import Group, Study, short, shown
 from gcfl.results.measures import Spread, measure, seen_in
@@ -139,6 +140,7 @@ def as_json(study: Study, left_out: Sequence[tuple[str, str]]) -> str:
                 "seed": run.seed,
                 "state": run.state,
                 "accuracy": measure("accuracy").of(run),
+                **({"sites": run.sites["sites"]} if run.sites else {}),
             }
             for run in members
         ]
@@ -173,13 +175,21 @@ def as_md(
     more: Mapping[str, Sequence[str]] | None = None,
 ) -> str:
     heads, lines = cells(study, more)
-    table = ["| " + " | ".join(markdown(cell) for cell in line) + " |" for line in (heads, *lines)]
-    table.insert(1, "|" + "---|" * len(heads))
     notes = [
         best_note(study),
         *(f"Left out: {markdown(name)}: {markdown(why)}" for name, why in left_out),
     ]
-    return "\n".join([*table, "", *(note for note in notes if note)]) + "\n"
+    text = [*_md_table(heads, lines), "", *(note for note in notes if note)]
+    for run in study.runs:
+        if (found := sites_of(run)) is not None:
+            sites = _md_table(found.heads, found.lines)
+            text += ["", f"Sites of {markdown(run.name)}:", "", *sites]
+    return "\n".join(text) + "\n"
+
+
+def _md_table(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:
+    table = ["| " + " | ".join(markdown(cell) for cell in line) + " |" for line in (heads, *lines)]
+    return [table[0], "|" + "---|" * len(heads), *table[1:]]
 
 
 def best_note(study: Study) -> str:

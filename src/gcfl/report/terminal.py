@@ -14,6 +14,7 @@ from rich.table import Table
 from gcfl.base.text import visible
 from gcfl.report import tables
 from gcfl.report.progress import escape
+from gcfl.report.sites import MEANING, NUMBERS, sites_of
 from gcfl.results.groups import Study, shown
 from gcfl.results.measures import human, measure, seen_in
 from gcfl.results.run import Run, read
@@ -77,6 +78,7 @@ def show(run: Run, console: Console | None = None) -> None:
         for name, count in names.items():
             table.add_row(escape(f"  sent {way}: {name}"), human(count))
     console.print(table)
+    _sites(run, console)
     _contribution(run, console)
     left_out = [
         f"round {record.round}: client {client} was left out: {reason}"
@@ -132,6 +134,20 @@ def _rounds_table(run: Run) -> Table:
             texts = [one.text(value) for one, value in zip(columns, values, strict=True)]
             table.add_row(str(record.round), *texts)
     return table
+
+
+def _sites(run: Run, console: Console) -> None:
+    """What sites told of their labels at the end, where they were asked."""
+    found = sites_of(run)
+    if found is None:
+        return
+    table = Table(title="Sites", title_justify="left")
+    for head in found.heads:
+        table.add_column(head, justify="right" if head in NUMBERS else "left")
+    for line in found.lines:
+        table.add_row(*map(escape, line))
+    console.print(table)
+    console.print(MEANING, soft_wrap=True)
 
 
 def _contribution(run: Run, console: Console) -> None:

@@ -1,6 +1,6 @@
 """What an audit found at one site, and the files that it writes there.
 
-    audit.csv      a line per sample, worst first
+    audit.csv      a line per sample, worst first; or audit.parquet
     audit.json     the site as a whole: its rate with an interval, its confusion matrix, its classes
     cleaned.csv    id and label of every sample that is worth keeping, labels corrected
 
@@ -9,22 +9,26 @@ All of it stays at the site.
 
 from __future__ import annotations
 
+import importlib.util
+import io
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from gcfl.base.data_types import FloatArray, IntArray
+from gcfl.base.errors import ConfigError
 from gcfl.base.files import write_atomic, write_json
 from gcfl.base.text import csv_bytes
 
 # How a sample's label was judged, best first: by models of several rounds, none of which trained on
 # it; by models of several rounds, some of which did; by the final model alone.
 EVIDENCE = ("unused", "looks", "final")
+KEEP, CORRECT, DROP = "keep", "correct", "drop"
 
 
 @dataclass(frozen=True)
@@ -36,8 +40,8 @@ class Findings:
 
     Of the site: rate and its 95% interval, transition (C, C) estimated P(label | class), prior (C,)
     estimated class shares. truth: (n,) which labels are wrong, and odd: (n,) which inputs belong to
-    no class or were spoiled, where a simulation knows. contribution: how much it helped, as
-    `results.contribution` has it, where the run recorded that.
+    no class or were spoiled, right: (n,) the right classes, where a simulation knows. contribution:
+    how much it helped, as `results.contribution` has it, where the run recorded that.
     """
 
     site: str
@@ -57,6 +61,7 @@ class Findings:
     notes: tuple[str, ...] = ()
     contribution: dict[str, Any] = field(default_factory=dict)
     odd: npt.NDArray[np.bool_] | None = None
+    right: IntArray | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -73,7 +78,16 @@ class Findings:
         np.add.at(table, (self.labels, self.suggested), 1)
         return table
 
-    def line(self, place: int) -> dict[str, Any]:
+    def action(self, place: int, correct: float = 0.9, drop: float = 0.5) -> str:
+        """What becomes of a sample: kept as it is where the label is probably right; corrected
+        where another is at least as likely as `correct`; dropped where the label is wrong with more
+        than `drop` and no other is likely.
+        """
+        if self.wrong[place] <= drop:
+            return KEEP
+        return CORRECT if self.confidence[place] >= correct else DROP
+
+    def line(self, place: int, correct: float = 0.9, drop: float = 0.5) -> dict[str, Any]:
         """One sample, as audit.csv has it."""
         strange = float(self.strange[place])
         found: dict[str, Any] = {
@@ -82,8 +96,9 @@ class Findings:
             "wrong": round(float(self.wrong[place]), 4),
             "suggested": self.classes[int(self.suggested[place])],
             "confidence": round(float(self.confidence[place]), 4),
-            "strange": "" if math.isnan(strange) else round(strange, 4),
+            "strange": None if math.isnan(strange) else round(strange, 4),
             "evidence": EVIDENCE[int(self.evidence[place])],
+            "action": self.action(place, correct, drop),
         }
         return found if self.truth is None else {**found, "truth": int(self.truth[place])}
 
@@ -109,15 +124,19 @@ class Findings:
         }
 
     def cleaned(self, correct: float = 0.9, drop: float = 0.5) -> Iterator[tuple[str, str]]:
-        """(id, label) of what is worth keeping: as given where the label is probably right; the
-        suggested one where that is likelier than `correct`; nothing where the label is wrong with
-        more than `drop` and no other is likely.
-        """
+        """(id, label) of what is worth keeping, with the suggested label where it is corrected."""
         for place in range(len(self)):
-            if self.wrong[place] <= drop:
-                yield self.ids[place], self.classes[int(self.labels[place])]
-            elif self.confidence[place] >= correct:
-                yield self.ids[place], self.classes[int(self.suggested[place])]
+            if (action := self.action(place, correct, drop)) != DROP:
+                label = (self.labels if action == KEEP else self.suggested)[place]
+                yield self.ids[place], self.classes[int(label)]
+
+    def corrected(self, correct: float = 0.9, drop: float = 0.5) -> tuple[int, int] | None:
+        """How many labels are corrected, and how many of those rightly; None where nobody knows."""
+        if self.right is None:
+            return None
+        actions = [self.action(place, correct, drop) for place in range(len(self))]
+        changed = np.array(actions, dtype=object) == CORRECT
+        return int(changed.sum()), int((self.suggested == self.right)[changed].sum())
 
 
 STRANGE = 0.99  # stranger than this share of the clean set
@@ -144,12 +163,36 @@ def detection(
 
 
 def write_findings(
-    findings: Findings, folder: Path, correct: float = 0.9, drop: float = 0.5
+    findings: Findings,
+    folder: Path,
+    correct: float = 0.9,
+    drop: float = 0.5,
+    format: Literal["csv", "parquet"] = "csv",
 ) -> None:
-    """audit.csv, audit.json and cleaned.csv below the folder."""
+    """audit.csv (or audit.parquet), audit.json and cleaned.csv below the folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    lines = [findings.line(int(place)) for place in findings.worst_first]
-    write_atomic(folder / "audit.csv", csv_bytes(lines, list(lines[0]) if lines else ["id"]))
+    lines = [findings.line(int(place), correct, drop) for place in findings.worst_first]
+    names = list(lines[0]) if lines else ["id"]
+    blob = csv_bytes(lines, names) if format == "csv" else parquet(names, lines)
+    write_atomic(folder / f"audit.{format}", blob)
     write_json(folder / "audit.json", findings.summary())
     kept = [{"id": id, "label": label} for id, label in findings.cleaned(correct, drop)]
     write_atomic(folder / "cleaned.csv", csv_bytes(kept, ["id", "label"]))
+
+
+def need_parquet() -> None:
+    """A sentence before any work where it cannot be written."""
+    if importlib.util.find_spec("pyarrow") is None:
+        raise ConfigError("parquet files need pyarrow: pip install 'gcfl[tables]'")
+
+
+def parquet(names: list[str], rows: list[dict[str, Any]]) -> bytes:
+    """The same table, of typed columns, as it stands: nothing runs its cells."""
+    need_parquet()
+    import pyarrow
+    import pyarrow.parquet
+
+    file = io.BytesIO()
+    columns = {name: [row[name] for row in rows] for name in names}
+    pyarrow.parquet.write_table(pyarrow.table(columns), file)
+    return file.getvalue()

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from gcfl.experiment import SHORT
+from gcfl.experiment import NEUTRAL, SHORT
 from gcfl.methods import WORDS, parse
 from gcfl.results.measures import Measure, Spread, measure, spread
-from gcfl.results.run import NEUTRAL, Run
+from gcfl.results.run import Run
 
 ACCURACY = measure("accuracy")
 # The order in which settings are tried as an explanation of what differs; the others follow by

@@ -19,7 +19,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from gcfl.base.record import RoundRecord
-from gcfl.results.folder import KINDS
+from gcfl.results.outcome import KINDS
 from gcfl.results.run import Run
 
 Text = Callable[[float], str]

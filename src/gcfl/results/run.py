@@ -25,7 +25,8 @@ from gcfl.base.options import flat
 from gcfl.base.record import RoundRecord
 from gcfl.base.seal import read_sealed
 from gcfl.models.trained import ModelGiven, TrainedModel, unpack
-from gcfl.results.folder import RunFolder, keeps, kept, summarise, total_cost
+from gcfl.results.folder import RunFolder
+from gcfl.results.outcome import keeps, kept, summarise, total_cost
 
 log = logging.getLogger("gcfl")
 NO_DIGESTS = "written before run folders had digests: damage to its files would not be noticed"
@@ -117,6 +118,15 @@ class Run:
         return self._files.read_clients()
 
     @cached_property
+    def sites(self) -> dict[str, Any]:
+        """What sites.json says: what sites told of their labels; empty where none was asked."""
+        found = self._files.read_table(self._files.sites)
+        sites, classes = (found.get(name, []) for name in ("sites", "classes"))
+        if not isinstance(classes, list) or not all("name" in one for one in sites):
+            raise RunError(f"{self._files.sites} does not tell of sites")
+        return found
+
+    @cached_property
     def environment(self) -> dict[str, Any]:
         """Versions and hardware."""
         return self._files.read_table(self._files.environment)
@@ -193,8 +203,6 @@ def how_to_continue(folder: Path, given: Mapping[Any, str] | None) -> str:
     return f"gcfl resume {shlex.quote(str(folder))}"
 
 
-# They change the time that a run takes, never its result.
-NEUTRAL = ("engine.workers", "engine.checkpoint_every")
 _SET_ASIDE = re.compile(r"\.old\d+$")  # what --fresh moved out of the way
 
 
@@ -245,7 +253,7 @@ def read(folder: str | os.PathLike[str], name: str | None = None) -> Run:
         for wanted, kind in (("method", str), ("seed", int), ("rounds", int)):
             if not isinstance(run.settings.get(wanted), kind):
                 raise RunError(f"config.toml lacks {wanted}, or has something else there")
-        _ = run.rounds, run.environment, run.clients, run.energy
+        _ = run.rounds, run.environment, run.clients, run.energy, run.sites
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise RunError(f"{folder} is damaged: {one_line(error)}") from error
     return run
@@ -271,7 +279,9 @@ def _without_copies(runs: list[Run]) -> tuple[list[Run], list[tuple[str, str]]]:
     best: dict[str, Run] = {}
     twice = []
     for run in sorted(runs, key=lambda run: (not run.finished, -len(run.rounds), run.name)):
-        settings = {name: value for name, value in run.settings.items() if name not in NEUTRAL}
+        settings = {
+            name: value for name, value in run.settings.items() if name not in experiment.NEUTRAL
+        }
         first = best.setdefault(repr(sorted(settings.items())), run)
         if first is not run:
             twice.append((run.name, f"the same settings and seed as {first.name}"))
