@@ -21,6 +21,7 @@ from torch import Tensor
 from gcfl.base.data_types import Coreset, IntArray, Shard, Tree
 from gcfl.base.options import Options, within
 from gcfl.coreset import unweighted
+from gcfl.methods.answers import Sent
 from gcfl.methods.replies import Replies
 from gcfl.methods.views import ClientView, ServerView
 from gcfl.models.network import Network, Output
@@ -66,6 +67,12 @@ class Part(Options):
 
 class ClientPart(Part):
     """A part whose client half works in every round; its server half hears of that."""
+
+    def sends(self, view: ServerView) -> Sent:
+        """What every client's answer must hold of this part in this round: nothing, or tensors by
+        name. An answer that holds something else is left out.
+        """
+        return {}
 
     def merge(self, state: Tree, view: ServerView, replies: Replies) -> Tree:
         """Server half, after the replies."""

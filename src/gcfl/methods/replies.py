@@ -17,6 +17,7 @@ from gcfl.base import codec
 from gcfl.base.data_types import FloatArray, IntArray, Observed, Tree, Update
 
 _METRIC_BYTES = 8  # a number in a message
+Problem = Callable[[int, Update], str | None]  # why an answer of a client cannot be used
 
 
 class Replies(Mapping[int, Update]):
@@ -97,12 +98,16 @@ class Replies(Mapping[int, Update]):
         """One more."""
         return Replies({**self, client: update})
 
-    def checked(self, problem: Callable[[Update], str | None]) -> tuple[Replies, dict[int, str]]:
+    def checked(self, problem: Problem) -> tuple[Replies, dict[int, str]]:
         """The valid ones, and by client why another is left out: a failure, or a problem."""
-        wrong = {client: problem(update) for client, update in self.items()}
+        wrong = {client: problem(client, update) for client, update in self.items()}
         bad = {client: text for client, text in wrong.items() if text is not None}
         valid = {client: update for client, update in self.items() if client not in bad}
         return Replies(valid, {}, self.observed), dict(sorted({**self.failures, **bad}.items()))
+
+    def readable(self, problem: Problem) -> tuple[Replies, dict[int, str]]:
+        """The same, by a look at names and plain numbers alone."""
+        return self.checked(problem)
 
     def bytes(self) -> dict[str, int]:
         """What was sent, by payload name, summed over clients."""
@@ -196,14 +201,18 @@ class Stacked(Replies):
     def among(self, clients: Collection[int]) -> Replies:
         return self._only(np.isin(self._clients, list(clients)))
 
-    def checked(self, problem: Callable[[Update], str | None]) -> tuple[Replies, dict[int, str]]:
+    def readable(self, problem: Problem) -> tuple[Replies, dict[int, str]]:
+        """They are right by construction."""
+        return self, {}
+
+    def checked(self, problem: Problem) -> tuple[Replies, dict[int, str]]:
         """Names and shapes are right by construction: only what is not finite is looked at."""
         finite = np.ones(len(self), dtype=bool)
         for tree in (self._delta, *self._payload.values()):
             for tensor in tree.values():
                 totals = tensor.reshape(len(self), -1).sum(dim=1, dtype=torch.float64)
                 finite &= torch.isfinite(totals).numpy()
-        bad = {int(client): problem(self[int(client)]) or "" for client in self._clients[~finite]}
+        bad = {one: problem(one, self[one]) or "" for one in self._clients[~finite].tolist()}
         left_out = dict(sorted({**self.failures, **bad}.items()))
         return (self._only(finite) if bad else self), left_out
 
