@@ -29,6 +29,7 @@ from gcfl.engine.played import Played, State
 from gcfl.engine.transport import Transport, broadcasts_of
 from gcfl.methods import CleanOptions, Method, Replies, ServerView, Setting
 from gcfl.methods.answers import Form, Like
+from gcfl.methods.bounds import bounded, outliers
 from gcfl.methods.clean_choice import settled
 from gcfl.methods.contribution import MOST, Contributions, contributions, judged_on
 from gcfl.methods.server_training import fine_tuned, joined, warm_started
@@ -54,6 +55,7 @@ class Rounds:
     evaluate_every: int = 1
     held_out: Shard | None = None
     names: tuple[str, ...] | None = None
+    warned: set[int] = field(default_factory=set)  # of whose updates' length the log has told
 
     def begin(self) -> State:
         """The state before the first round: the network's own weights, each part's first state."""
@@ -192,7 +194,16 @@ class Rounds:
             raise RunError(f"round {view.round}: no client gave a valid update ({why})")
         for client, reason in left_out.items():
             log.warning("round %d: %s is left out: %s", view.round, self.called(client), reason)
-        return replies, heard, left_out
+        longest = outliers(view, replies)
+        for client in sorted(longest.keys() - self.warned):
+            self.warned.add(client)
+            log.warning(
+                "round %d: the update of %s is %.3g times as long as the round's median",
+                view.round,
+                self.called(client),
+                longest[client],
+            )
+        return bounded(view, replies, self.method.server, form.payload), heard, left_out
 
     def _entering(
         self, parts: Groups, view: ServerView, replies: Replies, heard: Replies

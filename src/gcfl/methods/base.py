@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import AfterValidator
@@ -226,6 +226,7 @@ class ServerRule(Part):
     """How updates become the next model."""
 
     uses_clients: ClassVar[bool] = True
+    wary: ClassVar[bool] = False  # holds whatever one of the clients sends
     shares: ClassVar[bool] = True  # models travel
     rate: Annotated[float, AfterValidator(within(0, 1000, low_open=True))] = 1.0
     """η_g, the server's learning rate"""
@@ -234,6 +235,16 @@ class ServerRule(Part):
     def by_examples(self) -> bool:
         """Whether clients weigh by the samples they trained on, or equally."""
         return False
+
+    @property
+    def bound(self) -> float | Literal["median"] | None:
+        """The largest norm of an update; median: that of the round's."""
+        return None
+
+    @property
+    def fewest(self) -> int:
+        """Clients that a round needs."""
+        return 1
 
     @abstractmethod
     def merge(self, state: Tree, view: ServerView, replies: Replies) -> tuple[Tree, Tree]:
