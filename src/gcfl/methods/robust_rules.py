@@ -12,6 +12,10 @@
                        with s_i = max(0, cos(Δ_i, Δ_0)), and Δ_0 what training on the server's
                        clean set does
 
+Where clients hold different kinds of samples, their honest updates lie far apart, and all but the
+last rule suffer. With `server.mix` = f each update is first replaced by the mean of the m - f
+nearest to it, itself among them ("Fixing by Mixing", Allouah et al., AISTATS 2023).
+
 Clients weigh equally: by numbers of samples, a liar would choose its own weight. Distances and
 cosines are over the trained weights; statistics of normalisation layers are combined with the same
 weights. Where a momentum β is set, v ← β v + Δ and θ ← θ + η_g v, as in FedAvgM.
@@ -20,6 +24,7 @@ weights. Where a momentum β is set, v ← β v + Δ and θ ← θ + η_g v, as 
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -71,11 +76,54 @@ def middle(rows: Tensor, cut: int) -> Tensor:
     """The mean over the first dimension (m, ...) without the `cut` largest and smallest of each
     number.
     """
-    ordered = (rows if rows.is_floating_point() else rows.double()).sort(dim=0).values
+    ordered = rows.sort(dim=0).values
     return ordered[cut : len(rows) - cut].mean(dim=0)
 
 
-class Median(Robust, Clipping):
+class Comparing(Robust, Clipping):
+    """A rule that compares updates with each other, after mixing them where that is asked for."""
+
+    mix: Annotated[int, AfterValidator(at_least(0))] = 0
+    """f: each update becomes the mean of the m - f nearest to it before the rule, for clients that
+    hold different kinds of samples; 0: it stays as it is
+    """
+
+    @property
+    def fewest(self) -> int:
+        return 2 * self.mix + 3 if self.mix else 3
+
+    def mixture(self, view: ServerView, replies: Replies) -> tuple[FloatArray, FloatArray]:
+        """(W (m, m), row i: the shares of all updates in what stands for the i-th; (m, m) squared
+        distances of W Δ).
+        """
+        squared, m = squared_distances(view, replies), len(replies)
+        if not self.mix:
+            return np.eye(m), squared
+        nearest = np.argsort(squared, axis=1, kind="stable")[:, : max(1, m - self.mix)]
+        shares = np.zeros((m, m))
+        np.put_along_axis(shares, nearest, 1 / nearest.shape[1], axis=1)
+        return shares, _mixed_distances(shares, squared)
+
+    def rows(self, view: ServerView, replies: Replies) -> Iterator[tuple[str, Tensor]]:
+        """Each tensor's name, and its (m, ...) after mixing."""
+        shares = torch.from_numpy(self.mixture(view, replies)[0]) if self.mix else None
+        for name in view.setting.network.sent:
+            rows = replies.rows(name)
+            rows = rows if rows.is_floating_point() else rows.double()
+            yield name, rows if shares is None else torch.tensordot(shares.to(rows), rows, dims=1)
+
+
+def _mixed_distances(shares: FloatArray, squared: FloatArray) -> FloatArray:
+    """Of mixtures with shares W, each row's sum 1: ‖Σ_k (W_ik - W_jk) x_k‖² = -u' D u / 2, with
+    u = W_i - W_j.
+    """
+    inner = -shares @ squared @ shares.T / 2
+    own = np.diag(inner)
+    found: FloatArray = np.maximum(own[:, None] + own[None, :] - 2 * inner, 0.0)
+    return found
+
+
+class Median(Comparing):
     """The coordinate-wise median: "Byzantine-Robust Distributed Learning" (Yin et al., 2018)."""
 
     name: ClassVar[str] = "median"
@@ -83,10 +131,10 @@ class Median(Robust, Clipping):
 
     def combined(self, view: ServerView, replies: Replies) -> Tree:
         cut = (len(replies) - 1) // 2
-        return {name: middle(replies.rows(name), cut) for name in view.setting.network.sent}
+        return {name: middle(rows, cut) for name, rows in self.rows(view, replies)}
 
 
-class TrimmedMean(Robust, Clipping):
+class TrimmedMean(Comparing):
     """The coordinate-wise trimmed mean, of the same paper (Yin et al., 2018)."""
 
     name: ClassVar[str] = "trimmed-mean"
@@ -98,10 +146,10 @@ class TrimmedMean(Robust, Clipping):
     def combined(self, view: ServerView, replies: Replies) -> Tree:
         m = len(replies)
         cut = min(max(1, int(self.trim * m)), (m - 1) // 2)
-        return {name: middle(replies.rows(name), cut) for name in view.setting.network.sent}
+        return {name: middle(rows, cut) for name, rows in self.rows(view, replies)}
 
 
-class Krum(Robust, Clipping):
+class Krum(Comparing):
     """Krum and Multi-Krum: "Machine Learning with Adversaries" (Blanchard et al., 2017)."""
 
     name: ClassVar[str] = "krum"
@@ -115,17 +163,18 @@ class Krum(Robust, Clipping):
     @property
     def fewest(self) -> int:
         liars = self.byzantine or 0
-        return max(2 * liars + 3, self.multi + liars)
+        return max(super().fewest, 2 * liars + 3, self.multi + liars)
 
     def combined(self, view: ServerView, replies: Replies) -> Tree:
         m = len(replies)
         liars = max(0, (m - 3) // 2) if self.byzantine is None else self.byzantine
         # Where answers are missing, somebody is compared with somebody as long as there are two.
-        scores = krum_scores(squared_distances(view, replies), max(1, m - liars - 2))
+        shares, squared = self.mixture(view, replies)
+        scores = krum_scores(squared, max(1, m - liars - 2))
         best = np.argsort(scores, kind="stable")[: self.multi]
         weights = np.zeros(m)
         weights[best] = 1 / len(best)
-        return replies.combination(weights)
+        return replies.combination(weights @ shares)
 
 
 def squared_distances(view: ServerView, replies: Replies) -> FloatArray:
@@ -143,14 +192,15 @@ def krum_scores(squared: FloatArray, nearest: int) -> FloatArray:
     return found
 
 
-class GeometricMedian(Robust, Clipping):
+class GeometricMedian(Comparing):
     """The geometric median: "Robust Aggregation for Federated Learning" (Pillutla et al., 2022)."""
 
     name: ClassVar[str] = "geometric-median"
     summary: ClassVar[str] = "the point with the smallest sum of distances to the updates"
 
     def combined(self, view: ServerView, replies: Replies) -> Tree:
-        return replies.combination(weiszfeld(squared_distances(view, replies)))
+        shares, squared = self.mixture(view, replies)
+        return replies.combination(weiszfeld(squared) @ shares)
 
 
 def weiszfeld(squared: FloatArray) -> FloatArray:
