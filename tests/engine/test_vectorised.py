@@ -246,7 +246,7 @@ def test_stacked_replies_are_replies():
         replies.failures[7] = "gone"
         replies[1].delta["w"][0] = torch.nan  # a view of the stack, or the update itself
         valid, left_out = replies.checked(
-            lambda update: "not finite" if update.delta["w"].isnan().any() else None
+            lambda _, update: "not finite" if update.delta["w"].isnan().any() else None
         )
         assert list(valid) == [0, 2, 3]
         assert left_out == {1: "not finite", 7: "gone"}

@@ -111,6 +111,12 @@ def prepare(
             f"cohort is {cohort}, but there are only {len(federation.clients)} clients "
             "(data.clients)"
         )
+    if (1 if method.pooled else cohort) < method.server.fewest:
+        raise ConfigError(
+            f"{method.name} needs at least {method.server.fewest} clients in a round, to tell "
+            f"wrong updates by the others; there are {1 if method.pooled else cohort} (cohort, "
+            "data.clients)"
+        )
     check_clean(method, experiment.clean)
     if experiment.train.augment not in ("none", "auto") and source.x.ndim != 4:
         raise ConfigError(

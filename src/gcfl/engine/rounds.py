@@ -6,13 +6,14 @@ Nothing here knows a method by name, and nothing here writes a file.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
 
 from gcfl.base import rng
-from gcfl.base.data_types import Groups, Shard, Tree, Update
+from gcfl.base.data_types import Groups, Shard, Tree
 from gcfl.base.errors import RunError
 from gcfl.base.record import Samples, Traffic
 from gcfl.engine.measurement import (
@@ -27,6 +28,8 @@ from gcfl.engine.measurement import (
 from gcfl.engine.played import Played, State
 from gcfl.engine.transport import Transport, broadcasts_of
 from gcfl.methods import CleanOptions, Method, Replies, ServerView, Setting
+from gcfl.methods.answers import Form, Like
+from gcfl.methods.bounds import bounded, outliers
 from gcfl.methods.clean_choice import settled
 from gcfl.methods.contribution import MOST, Contributions, contributions, judged_on
 from gcfl.methods.server_training import fine_tuned, joined, warm_started
@@ -52,6 +55,7 @@ class Rounds:
     evaluate_every: int = 1
     held_out: Shard | None = None
     names: tuple[str, ...] | None = None
+    warned: set[int] = field(default_factory=set)  # of whose updates' length the log has told
 
     def begin(self) -> State:
         """The state before the first round: the network's own weights, each part's first state."""
@@ -103,8 +107,10 @@ class Rounds:
                 if name == "select" and method.select.asks:
                     view = replace(view, selecting=tuple(announced[name]))
         broadcasts = broadcasts_of(view, announced)
+        started = time.perf_counter()
         received = self.transport.exchange(broadcasts) if broadcasts else Replies({})
-        replies, left_out = self._accept(view, received)
+        seconds = time.perf_counter() - started
+        replies, answered, left_out = self._accept(view, received, seconds)
         with watch.of("train"):
             heard, parts = replies, state.parts
             if self.clean.takes_part and cohort:
@@ -140,12 +146,12 @@ class Rounds:
             examples=int(replies.examples.sum()),
             selected=sum(client in announced["select"] for client in replies),
             samples=Samples(
-                meter.forward + total(received, "forward"),
-                meter.backward + total(received, "backward"),
+                meter.forward + total(answered, "forward"),
+                meter.backward + total(answered, "backward"),
             ),
-            steps=meter.steps + total(received, "steps"),
-            traffic=Traffic(bytes_down(broadcasts), received.bytes()) if sent else Traffic({}, {}),
-            time=watch.times(received),
+            steps=meter.steps + total(answered, "steps"),
+            traffic=Traffic(bytes_down(broadcasts), answered.bytes()) if sent else Traffic({}, {}),
+            time=watch.times(answered),
             chosen={name: float(tensor) for name, tensor in note.items()}
             if note and not state.round
             else None,
@@ -168,30 +174,36 @@ class Rounds:
         names = [name for name in best if name.startswith("model.")]
         return {name.removeprefix("model."): best[name] for name in names} or state.model
 
-    def _accept(self, view: ServerView, received: Replies) -> tuple[Replies, dict[int, str]]:
-        replies, left_out = received.checked(lambda update: self._problem(view.model, update))
+    def _accept(
+        self, view: ServerView, received: Replies, seconds: float
+    ) -> tuple[Replies, Replies, dict[int, str]]:
+        """(the valid answers, all of which it is known what they cost, why others are left out)."""
+        form = Form(
+            {name: Like.of(view.model[name]) for name in self.setting.network.sent},
+            {name: part.sends(view) for name, part in self.method.client_parts.items()},
+            self.setting.train,
+            self.transport.holds,
+            seconds,
+        )
+        heard, unreadable = received.readable(form.told)
+        replies, wrong = heard.checked(form.problem)
+        left_out = dict(sorted({**unreadable, **wrong}.items()))
         if left_out and not len(replies):
             client, reason = next(iter(left_out.items()))
             why = f"{self.called(client)}: {reason}"
             raise RunError(f"round {view.round}: no client gave a valid update ({why})")
         for client, reason in left_out.items():
             log.warning("round %d: %s is left out: %s", view.round, self.called(client), reason)
-        return replies, left_out
-
-    def _problem(self, model: Tree, update: Update) -> str | None:
-        """Why an update cannot be used, or None."""
-        names = self.setting.network.sent
-        if set(update.delta) != set(names):
-            return "the update does not have the model's tensors"
-        for name in names:
-            if update.delta[name].shape != model[name].shape:
-                shapes = tuple(update.delta[name].shape), tuple(model[name].shape)
-                return f"the update of {name} has shape {shapes[0]}, expected {shapes[1]}"
-        for group, tree in {"update": update.delta, **update.payload}.items():
-            for name, tensor in tree.items():
-                if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-                    return f"the {group} has NaN or infinite values in {name}"
-        return None
+        longest = outliers(view, replies)
+        for client in sorted(longest.keys() - self.warned):
+            self.warned.add(client)
+            log.warning(
+                "round %d: the update of %s is %.3g times as long as the round's median",
+                view.round,
+                self.called(client),
+                longest[client],
+            )
+        return bounded(view, replies, self.method.server, form.payload), heard, left_out
 
     def _entering(
         self, parts: Groups, view: ServerView, replies: Replies, heard: Replies

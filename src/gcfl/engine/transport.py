@@ -23,6 +23,9 @@ class Transport(Protocol):
     def exchange(self, broadcasts: Mapping[int, Broadcast]) -> Replies:
         """Send each client its broadcast; the answers, sorted by client, and who failed."""
 
+    def holds(self, client: int) -> int | None:
+        """How many samples a client has, as far as the server was told."""
+
     def commit(self, clients: Iterable[int]) -> None:
         """These answers were accepted: what the clients remember from this round counts."""
 
@@ -42,10 +45,14 @@ class Transport(Protocol):
 class ClientMemory:
     """What simulated clients remember, in this process."""
 
-    def __init__(self) -> None:
+    def __init__(self, side: ClientSide) -> None:
+        self._side = side
         self._states: dict[int, Groups] = {}
         self._pending: dict[int, Groups] = {}
         self._changed: set[int] = set()
+
+    def holds(self, client: int) -> int | None:
+        return int(self._side.data.partition.sizes[client])
 
     def of(self, client: int) -> Groups:
         return self._states.get(client, {})
@@ -103,10 +110,6 @@ def _same(before: Groups, after: Groups) -> bool:
 
 class InProcess(ClientMemory):
     """One client after the other, in this process."""
-
-    def __init__(self, side: ClientSide) -> None:
-        super().__init__()
-        self._side = side
 
     def exchange(self, broadcasts: Mapping[int, Broadcast]) -> Replies:
         replies: dict[int, Reply] = {}

@@ -42,9 +42,8 @@ class Vectorised(ClientMemory):
     """All clients of a round, in stacks of similar sizes, in this process."""
 
     def __init__(self, side: ClientSide) -> None:
-        super().__init__()
+        super().__init__(side)
         check_stackable(side.setting, side.data.x)
-        self._side = side
         self._steady: dict[int, Chosen] = {}  # choices that stand until the server asks again
 
     def exchange(self, broadcasts: Mapping[int, Broadcast]) -> Replies:

@@ -38,11 +38,10 @@ class Workers(ClientMemory):
     """`count` processes that share the work of each round."""
 
     def __init__(self, side: ClientSide, model: Tree, count: int) -> None:
-        super().__init__()
+        super().__init__(side)
         self._model = {name: tensor.detach().cpu().clone() for name, tensor in model.items()}
         for tensor in self._model.values():
             tensor.share_memory_()  # type: ignore[no-untyped-call]
-        self._sizes = side.data.partition.sizes
         forks = (
             "fork" in multiprocessing.get_all_start_methods()
             and side.setting.network.device.type == "cpu"
@@ -72,7 +71,7 @@ class Workers(ClientMemory):
         for name, tensor in next(iter(broadcasts.values())).model.items():
             self._model[name].copy_(tensor)
         # The largest clients first, so that no worker starts a long one at the end.
-        waiting = sorted(broadcasts, key=lambda client: (self._sizes[client], client))
+        waiting = sorted(broadcasts, key=lambda client: (self.holds(client), client))
         idle = list(range(len(self._processes)))
         busy: dict[int, int] = {}
         replies: dict[int, Reply] = {}

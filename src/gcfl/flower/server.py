@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard, cast
 
 from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
 from gcfl.base.errors import ConfigError, RunError, one_line
+from gcfl.base.options import LARGEST
 from gcfl.base.record import RoundRecord
 from gcfl.engine import Given, Lifecycle, Observer, one_thread, prepare
 from gcfl.engine.audit import check_audit
@@ -22,6 +23,7 @@ from gcfl.flower.app import log_as_flower, read_experiment
 from gcfl.flower.audit import audit_sites
 from gcfl.flower.site_data import Terms, serve_sites
 from gcfl.flower.transport import FACTS, OverGrid
+from gcfl.methods.answers import shown
 from gcfl.results.folder import RunFolder
 
 log = logging.getLogger("gcfl")
@@ -83,7 +85,7 @@ def serve(
 
         def connect() -> OverGrid:
             nodes = registry.wait(wait) if count else {}
-            return OverGrid(grid, nodes, deadline, lambda: registry.ask(replace=True))
+            return OverGrid(grid, nodes, deadline, registry.ask, registry.samples)
 
         def holdings() -> dict[str, Any]:
             if len(clients.y):
@@ -157,15 +159,15 @@ class NodeRegistry:
         that come within so many seconds.
         """
         if self.nodes:
-            return self.ask(replace=True)
+            return self.ask()
         try:
             return self.wait(seconds)
         except RunError as error:
             log.warning("%s", error)
             return self.nodes
 
-    def ask(self, seconds: float = _ANSWER_SECONDS, replace: bool = False) -> dict[int, int]:
-        """Ask the nodes that are not known yet. replace: one may take the place of another."""
+    def ask(self, seconds: float = _ANSWER_SECONDS) -> dict[int, int]:
+        """Ask the nodes that are not known yet who they are."""
         online = set(self._grid.get_node_ids())
         messages = [
             Message(RecordDict(), dst_node_id=node, message_type=MessageType.QUERY)
@@ -175,36 +177,43 @@ class NodeRegistry:
             if reply.has_error() or FACTS not in reply.content.config_records:
                 continue
             node, facts = reply.metadata.src_node_id, reply.content.config_records[FACTS]
-            problem = self._problem(facts)
+            problem = self._problem(node, facts, online)
             if problem is None:
-                self._register(node, facts, set() if replace else online)
+                self._register(node, facts)
             elif self._problems.get(node) != problem:
                 log.warning("a site cannot take part: %s", problem)
                 self._problems[node] = problem
         return self.nodes
 
-    def _problem(self, facts: ConfigRecord) -> str | None:
-        """Why a node cannot take part."""
+    def _problem(self, node: int, facts: ConfigRecord, online: set[int]) -> str | None:
+        """Why a node cannot take part. A client's number is bound to the first node that claims
+        it: another may have it once the SuperLink says that the first is gone.
+        """
         if "problem" in facts:
-            return str(facts["problem"])
-        client, count = int(facts["client"]), len(self._names)  # type: ignore[arg-type]
-        if 0 <= client < count:
-            return None
-        return f"a node says that it is client {client}, but there are {count}"
-
-    def _register(self, node: int, facts: ConfigRecord, fixed: set[int]) -> None:
-        """fixed: nodes that no other may replace."""
-        client = int(facts["client"])  # type: ignore[arg-type]
+            return " ".join(str(facts["problem"]).split())
+        client, samples, count = facts.get("client"), facts.get("samples"), len(self._names)
+        if not _is_whole(client, 0, count - 1):
+            return f"a node says that it is client {shown(client)}, but there are {count}"
+        if not _is_whole(samples, 1, LARGEST):
+            return f"{self._names[client]} says that it holds {shown(samples)} samples"
         before = self.nodes.get(client, node)
-        if before != node and before in fixed:
-            raise RunError(
-                f"two sites say that they are client {self._names[client]}: "
-                "each needs a client of its own in its node config"
+        if before != node and before in online:
+            return (
+                f"two sites say that they are client {self._names[client]}: node {before} came "
+                f"first, so node {node} is refused; each needs a client of its own in its node "
+                "config"
             )
+        return None
+
+    def _register(self, node: int, facts: ConfigRecord) -> None:
+        client = cast(int, facts["client"])
+        before = self.nodes.get(client, node)
         if before != node:
-            log.warning("%s has come back as another node", self._names[client])
+            log.warning(
+                "%s has come back as another node: %d, after %d", self._names[client], node, before
+            )
         self.nodes[client] = node
-        self.samples[client] = int(facts.get("samples", 0))  # type: ignore[arg-type]
+        self.samples[client] = cast(int, facts["samples"])
         self._problems.pop(node, None)
 
     def _check_simulation(self) -> None:
@@ -220,6 +229,10 @@ class NodeRegistry:
                 f'say how many, flwr run ... --federation-config "num-supernodes={count} '
                 'client-resources-num-cpus=1"'
             )
+
+
+def _is_whole(value: object, low: int, high: int) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
 
 
 @contextmanager

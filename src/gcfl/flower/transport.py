@@ -37,11 +37,15 @@ class OverGrid:
         nodes: Mapping[int, int],
         timeout: float | None = None,
         refresh: Callable[[], Mapping[int, int]] | None = None,
+        samples: Mapping[int, int] | None = None,
     ) -> None:
-        """nodes: client -> node. refresh: the nodes of now, asked after a client gave no answer."""
+        """nodes: client -> node. refresh: the nodes of now, asked after a client gave no answer.
+        samples: client -> how many it said it holds.
+        """
         self._grid = grid
         self._nodes = dict(nodes)
         self._refresh = refresh
+        self._samples = {} if samples is None else samples
         self._stale = False
         self._timeout = timeout
         self._accepted: dict[int, int] = {}
@@ -61,6 +65,9 @@ class OverGrid:
         )
         self._stale = bool(failures)
         return Replies(updates, failures)
+
+    def holds(self, client: int) -> int | None:
+        return self._samples.get(client)
 
     def commit(self, clients: Iterable[int]) -> None:
         for client in clients:
@@ -131,6 +138,8 @@ def ask(
 
 def sender(reply: Message, asked: Mapping[str, int]) -> int:
     """The node whose reply it is. asked: message -> node, by ids that sent messages have."""
+    if reply.has_content():
+        return reply.metadata.src_node_id  # no node answers in another's name
     # An error may come from the SuperLink in a dead node's place: what it answers says whose.
     return asked.get(reply.metadata.reply_to_message_id, reply.metadata.src_node_id)
 
@@ -160,7 +169,7 @@ def to_update(records: RecordDict) -> Update:
     delta, payload, facts = contents_of("delta", records)
     numbers = records.metric_records.get("metrics", MetricRecord())
     metrics = {name: float(value) for name, value in numbers.items()}  # type: ignore[arg-type]
-    return Update(delta, payload, int(facts["examples"]), metrics)
+    return Update(delta, payload, facts["examples"], metrics)
 
 
 def to_tree(arrays: ArrayRecord) -> Tree:

@@ -13,8 +13,9 @@ from gcfl.methods.catalogue import (
 )
 from gcfl.methods.label_noise import LabelNoise
 from gcfl.methods.options import AuditOptions, CleanOptions, TrainOptions
-from gcfl.methods.replies import Replies, Stacked
+from gcfl.methods.replies import Replies
 from gcfl.methods.selection import Occasion, Periodic, periodic
+from gcfl.methods.stacked import Stacked
 from gcfl.methods.views import NEVER, ClientView, Meter, ServerView, Setting
 
 __all__ = [

@@ -26,7 +26,20 @@ from gcfl.methods.views import ServerView
 Decay = Annotated[float, AfterValidator(within(0, 1, high_open=True))]
 
 
-class Average(ServerRule):
+class Clipping(ServerRule):
+    """A server rule that can bound each client's update: Δ_i ← Δ_i min(1, c / ‖Δ_i‖)."""
+
+    clip: Positive | Literal["median"] | None = None
+    """largest norm of a client's update, longer ones are shortened to it; median: that of the
+    round's
+    """
+
+    @property
+    def bound(self) -> float | Literal["median"] | None:
+        return self.clip
+
+
+class Average(Clipping):
     """The mean of the updates, added to the model."""
 
     name: ClassVar[str] = "average"
@@ -76,6 +89,15 @@ class Adaptive(Average):
         return after, step(view, mean, self.rate)
 
 
+def at_rest(model: Tree) -> Tree:
+    """The speed of each tensor before the first round."""
+    return {
+        f"speed.{name}": torch.zeros_like(tensor)
+        for name, tensor in model.items()
+        if tensor.is_floating_point()
+    }
+
+
 class ServerMomentum(Adaptive):
     """FedAvgM."""
 
@@ -86,11 +108,7 @@ class ServerMomentum(Adaptive):
     """β, of the server's momentum"""
 
     def server_init(self, model: Tree) -> Tree:
-        return {
-            f"speed.{name}": torch.zeros_like(tensor)
-            for name, tensor in model.items()
-            if tensor.is_floating_point()
-        }
+        return at_rest(model)
 
     def advance(self, state: Tree, name: str, delta: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         speed = self.momentum * state[f"speed.{name}"] + delta
@@ -113,11 +131,10 @@ class ServerAdam(Adaptive):
     """τ, what keeps the step finite"""
 
     def server_init(self, model: Tree) -> Tree:
-        floating = {name: tensor for name, tensor in model.items() if tensor.is_floating_point()}
-        still = {f"speed.{name}": torch.zeros_like(tensor) for name, tensor in floating.items()}
-        return still | {
+        return at_rest(model) | {
             f"square.{name}": torch.full_like(tensor, self.tau**2)
-            for name, tensor in floating.items()
+            for name, tensor in model.items()
+            if tensor.is_floating_point()
         }
 
     def advance(self, state: Tree, name: str, delta: Tensor) -> tuple[dict[str, Tensor], Tensor]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import AfterValidator
@@ -21,6 +21,7 @@ from torch import Tensor
 from gcfl.base.data_types import Coreset, IntArray, Shard, Tree
 from gcfl.base.options import Options, within
 from gcfl.coreset import unweighted
+from gcfl.methods.answers import Sent
 from gcfl.methods.replies import Replies
 from gcfl.methods.views import ClientView, ServerView
 from gcfl.models.network import Network, Output
@@ -66,6 +67,12 @@ class Part(Options):
 
 class ClientPart(Part):
     """A part whose client half works in every round; its server half hears of that."""
+
+    def sends(self, view: ServerView) -> Sent:
+        """What every client's answer must hold of this part in this round: nothing, or tensors by
+        name. An answer that holds something else is left out.
+        """
+        return {}
 
     def merge(self, state: Tree, view: ServerView, replies: Replies) -> Tree:
         """Server half, after the replies."""
@@ -219,6 +226,7 @@ class ServerRule(Part):
     """How updates become the next model."""
 
     uses_clients: ClassVar[bool] = True
+    wary: ClassVar[bool] = False  # holds whatever one of the clients sends
     shares: ClassVar[bool] = True  # models travel
     rate: Annotated[float, AfterValidator(within(0, 1000, low_open=True))] = 1.0
     """η_g, the server's learning rate"""
@@ -227,6 +235,16 @@ class ServerRule(Part):
     def by_examples(self) -> bool:
         """Whether clients weigh by the samples they trained on, or equally."""
         return False
+
+    @property
+    def bound(self) -> float | Literal["median"] | None:
+        """The largest norm of an update; median: that of the round's."""
+        return None
+
+    @property
+    def fewest(self) -> int:
+        """Clients that a round needs."""
+        return 1
 
     @abstractmethod
     def merge(self, state: Tree, view: ServerView, replies: Replies) -> tuple[Tree, Tree]:

@@ -34,6 +34,7 @@ from gcfl.methods.early_learning import EarlyLearning
 from gcfl.methods.local_only import Alone, Separate
 from gcfl.methods.mending import Mending
 from gcfl.methods.proximal import Proximal
+from gcfl.methods.robust_rules import GeometricMedian, Krum, Median, TrimmedMean, Trust
 from gcfl.methods.selection import periodic
 from gcfl.methods.self_regularisation import SelfRegularisation
 from gcfl.methods.server_training import ServerOnly
@@ -91,6 +92,11 @@ WORDS: dict[str, Word] = {
     "fedcorr": _word("local", Mending),
     "fedavgm": _word("server", ServerMomentum),
     "fedadam": _word("server", ServerAdam),
+    "median": _word("server", Median),
+    "trimmed-mean": _word("server", TrimmedMean),
+    "krum": _word("server", Krum),
+    "geometric-median": _word("server", GeometricMedian),
+    "fltrust": _word("server", Trust),
     **{name: word for name, word in _SELECTIONS.items() if name != "gcfl"},
     "robust": Word(
         "sifted samples, a corrected loss, and the server's clean set at work: the recommended one",

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from gcfl.base.data_types import Tree
+from gcfl.methods.answers import Like, Sent
 from gcfl.methods.base import LocalRule
 from gcfl.methods.replies import Replies
 from gcfl.methods.views import ServerView
@@ -47,6 +48,9 @@ class ControlVariates(LocalRule):
     def announce(self, state: Tree, view: ServerView) -> Mapping[int, Tree]:
         common = {name: state[name] for name in view.setting.network.trained}
         return dict.fromkeys(view.clients, common)
+
+    def sends(self, view: ServerView) -> Sent:
+        return {name: Like.of(view.model[name]) for name in view.setting.network.trained}
 
     def begin(self, model: Tree, received: Tree, memory: Tree) -> Tree:
         mine = memory or {name: torch.zeros_like(common) for name, common in received.items()}

@@ -32,10 +32,11 @@ from gcfl.labels import (
 )
 from gcfl.labels.evidence import looked, used
 from gcfl.labels.posterior import Transition
+from gcfl.methods.answers import Like, Sent
 from gcfl.methods.base import Estimate, LabelRule
 from gcfl.methods.guard import compared, comparison, distrusted, no_comparison, plain_clients
 from gcfl.methods.replies import Replies
-from gcfl.methods.selection import under
+from gcfl.methods.selection import round_until, under
 from gcfl.methods.views import NEVER, Labelled, ServerView
 
 _MODEL = "model."  # before the names of the averaged model's tensors
@@ -190,6 +191,12 @@ class LabelNoise(LabelRule):
             sends |= {"rate": memory["rate"] if known else nothing}
             sends |= {"size": torch.tensor(size if known else 0)}
         return sends
+
+    def sends(self, view: ServerView) -> Sent:
+        sent = {"round": round_until(view)}
+        if self.pooling:
+            sent |= {"rate": Like(low=0, high=1), "size": Like((), torch.int64, 0, held=True)}
+        return sent
 
     def merge(self, state: Tree, view: ServerView, replies: Replies) -> Tree:
         """Remember, for each client that answered, the last estimate that it told of."""

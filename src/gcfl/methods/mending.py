@@ -39,6 +39,7 @@ from gcfl.base.data_types import Shard, Tree
 from gcfl.base.options import Count, NonNegative, PositiveShare, Size, resolve_size, within
 from gcfl.labels import intrinsic_dimensions, relabelled, upper_component
 from gcfl.labels.mixture import fitter
+from gcfl.methods.answers import Like, Sent
 from gcfl.methods.base import LocalRule
 from gcfl.methods.replies import Replies
 from gcfl.methods.views import ClientView, ServerView
@@ -104,6 +105,11 @@ class Mending(LocalRule):
                 found[client]["pull"] = 2 * self.beta * level
         return found
 
+    def sends(self, view: ServerView) -> Sent:
+        if self.stage(view.round, view.setting.rounds) != 1:
+            return {}
+        return {"dimension": Like(low=0), "rate": Like(low=0, high=1)}
+
     def merge(self, state: Tree, view: ServerView, replies: Replies) -> Tree:
         if self.stage(view.round, view.setting.rounds) != 1:
             return state
@@ -112,7 +118,7 @@ class Mending(LocalRule):
         rows = torch.from_numpy(replies.clients)
         heard[rows] += 1
         total[rows] += replies.column("local", "dimension")
-        rate[rows] = replies.column("local", "rate").clamp(0, 1)
+        rate[rows] = replies.column("local", "rate")
         known, level = heard > 0, none.clone()
         word = _word(view.setting.seed, view.round)
         noisy = upper_component(total[known] / heard[known], word)

@@ -1,4 +1,4 @@
-"""The clients' answers of one round, one by one or stacked: nobody needs to know which.
+"""The clients' answers of one round; in `stacked.py`, the same of many trained at once.
 
 Rules ask for sums and columns; the round asks which answers are valid and what they cost.
 """
@@ -6,17 +6,18 @@ Rules ask for sums and columns; the round asks which answers are valid and what 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from gcfl.base import codec
 from gcfl.base.data_types import FloatArray, IntArray, Observed, Tree, Update
 
-_METRIC_BYTES = 8  # a number in a message
+METRIC_BYTES = 8  # a number in a message
+Problem = Callable[[int, Update], str | None]  # why an answer of a client cannot be used
 
 
 class Replies(Mapping[int, Update]):
@@ -72,10 +73,54 @@ class Replies(Mapping[int, Update]):
         shares: FloatArray = counts / counts.sum()
         return shares
 
+    def rows(self, name: str) -> Tensor:
+        """(m, ...) one tensor of the updates."""
+        return torch.stack([update.delta[name] for update in self.values()])
+
+    def combination(self, weights: FloatArray) -> Tree:
+        """Σ_i w_i Δ_i; whole numbers in float64."""
+        found = {}
+        for name in next(iter(self.values())).delta:
+            rows = self.rows(name)
+            rows = rows.to(float_of(rows))
+            found[name] = torch.tensordot(torch.from_numpy(weights).to(rows), rows, dims=1)
+        return found
+
+    def gram(self, names: Iterable[str]) -> FloatArray:
+        """(m, m) inner products ⟨Δ_i, Δ_j⟩ over those tensors, in float64."""
+        total = torch.zeros(len(self), len(self), dtype=torch.float64)
+        for name in names:
+            flat = self.rows(name).reshape(len(self), -1).double()
+            total += flat @ flat.T
+        found: FloatArray = total.numpy()
+        return found
+
+    def norms(self, names: Iterable[str], part: str = "") -> FloatArray:
+        """(m,) of those tensors of the updates, or of what a part adds, in float64."""
+        squares = np.zeros(len(self))
+        for name in names:
+            rows = (self.column(part, name) if part else self.rows(name)).reshape(len(self), -1)
+            squares += torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64).numpy() ** 2
+        found: FloatArray = np.sqrt(squares)
+        return found
+
+    def scaled(self, factors: FloatArray, names: Collection[str], part: str = "") -> Replies:
+        """Those tensors of the updates, or of what a part adds, times a factor for each client."""
+        updates = {}
+        for (client, one), factor in zip(self.items(), factors.tolist(), strict=True):
+            tree = one.payload[part] if part else one.delta
+            changed = {**tree, **{name: tree[name] * factor for name in names}}
+            updates[client] = (
+                replace(one, payload={**one.payload, part: changed})
+                if part
+                else replace(one, delta=changed)
+            )
+        return Replies(updates, self.failures, self.observed)
+
     def products(self, direction: Tree) -> tuple[FloatArray, FloatArray]:
         """(⟨Δ_i, d⟩ (m,), ‖Δ_i‖ (m,)) over the tensors of a direction d, in float64."""
         found = [
-            _products({name: one.delta[name].unsqueeze(0) for name in direction}, direction)
+            products({name: one.delta[name].unsqueeze(0) for name in direction}, direction)
             for one in self.values()
         ]
         inner, norms = (np.concatenate(each) for each in zip(*found, strict=True))
@@ -97,12 +142,16 @@ class Replies(Mapping[int, Update]):
         """One more."""
         return Replies({**self, client: update})
 
-    def checked(self, problem: Callable[[Update], str | None]) -> tuple[Replies, dict[int, str]]:
+    def checked(self, problem: Problem) -> tuple[Replies, dict[int, str]]:
         """The valid ones, and by client why another is left out: a failure, or a problem."""
-        wrong = {client: problem(update) for client, update in self.items()}
+        wrong = {client: problem(client, update) for client, update in self.items()}
         bad = {client: text for client, text in wrong.items() if text is not None}
         valid = {client: update for client, update in self.items() if client not in bad}
         return Replies(valid, {}, self.observed), dict(sorted({**self.failures, **bad}.items()))
+
+    def readable(self, problem: Problem) -> tuple[Replies, dict[int, str]]:
+        """The same, by a look at names and plain numbers alone."""
+        return self.checked(problem)
 
     def bytes(self) -> dict[str, int]:
         """What was sent, by payload name, summed over clients."""
@@ -110,7 +159,7 @@ class Replies(Mapping[int, Update]):
         for update in self.values():
             sent["model"] += codec.size(update.delta)
             sent.update({name: codec.size(tree) for name, tree in update.payload.items()})
-            sent["metrics"] += _METRIC_BYTES * (len(update.metrics) + 1)
+            sent["metrics"] += METRIC_BYTES * (len(update.metrics) + 1)
         return dict(sent)
 
 
@@ -129,102 +178,7 @@ def mean_delta(updates: list[Update], by_examples: bool) -> Tree:
     return mean
 
 
-class Stacked(Replies):
-    """Answers of many clients trained at once: tensors with clients as first dimension."""
-
-    def __init__(
-        self,
-        clients: IntArray,
-        delta: Tree,
-        payload: Mapping[str, Tree],
-        examples: IntArray,
-        metrics: Mapping[str, FloatArray],
-        failures: Mapping[int, str] | None = None,
-        observed: Mapping[int, Observed] | None = None,
-    ) -> None:
-        super().__init__({}, failures, observed)
-        self._clients = clients
-        self._delta, self._payload = delta, payload
-        self._examples, self._metrics = examples, metrics
-        self._place = {client: place for place, client in enumerate(clients.tolist())}
-
-    def __getitem__(self, client: int) -> Update:
-        place = self._place[client]
-        return Update(
-            _at(self._delta, place),
-            {part: _at(tree, place) for part, tree in self._payload.items()},
-            int(self._examples[place]),
-            {name: float(values[place]) for name, values in self._metrics.items()},
-        )
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._place)
-
-    def __len__(self) -> int:
-        return len(self._place)
-
-    @property
-    def clients(self) -> IntArray:
-        return self._clients
-
-    @property
-    def examples(self) -> IntArray:
-        return self._examples
-
-    def metric(self, name: str) -> FloatArray:
-        return self._metrics[name]
-
-    def column(self, part: str, name: str) -> Tensor:
-        return self._payload[part][name]
-
-    def mean(self, by_examples: bool) -> Tree:
-        shares = self._examples if by_examples else np.ones(len(self))
-        weights = torch.from_numpy(shares / shares.sum())
-        return {
-            name: torch.tensordot(
-                weights.to(_float_of(tensor)), tensor.to(_float_of(tensor)), dims=1
-            )
-            for name, tensor in self._delta.items()
-        }
-
-    def products(self, direction: Tree) -> tuple[FloatArray, FloatArray]:
-        return _products(self._delta, direction)
-
-    def sum(self, part: str, name: str) -> Tensor:
-        return self._payload[part][name].sum(dim=0)
-
-    def among(self, clients: Collection[int]) -> Replies:
-        return self._only(np.isin(self._clients, list(clients)))
-
-    def checked(self, problem: Callable[[Update], str | None]) -> tuple[Replies, dict[int, str]]:
-        """Names and shapes are right by construction: only what is not finite is looked at."""
-        finite = np.ones(len(self), dtype=bool)
-        for tree in (self._delta, *self._payload.values()):
-            for tensor in tree.values():
-                totals = tensor.reshape(len(self), -1).sum(dim=1, dtype=torch.float64)
-                finite &= torch.isfinite(totals).numpy()
-        bad = {int(client): problem(self[int(client)]) or "" for client in self._clients[~finite]}
-        left_out = dict(sorted({**self.failures, **bad}.items()))
-        return (self._only(finite) if bad else self), left_out
-
-    def _only(self, chosen: npt.NDArray[np.bool_]) -> Stacked:
-        rows = torch.from_numpy(np.flatnonzero(chosen))
-        return Stacked(
-            self._clients[chosen],
-            _at(self._delta, rows),
-            {part: _at(tree, rows) for part, tree in self._payload.items()},
-            self._examples[chosen],
-            {name: values[chosen] for name, values in self._metrics.items()},
-            observed=self.observed,
-        )
-
-    def bytes(self) -> dict[str, int]:
-        sent = {"model": codec.size(self._delta)}
-        sent |= {name: codec.size(tree) for name, tree in self._payload.items() if tree}
-        return {**sent, "metrics": _METRIC_BYTES * (len(self._metrics) + 1) * len(self)}
-
-
-def _products(delta: Tree, direction: Tree) -> tuple[FloatArray, FloatArray]:
+def products(delta: Tree, direction: Tree) -> tuple[FloatArray, FloatArray]:
     """Of deltas (m, ...) with a direction (...): inner products (m,) and norms (m,)."""
     count = len(next(iter(delta.values())))
     inner, squares = torch.zeros(2, count, dtype=torch.float64)
@@ -235,9 +189,5 @@ def _products(delta: Tree, direction: Tree) -> tuple[FloatArray, FloatArray]:
     return inner.numpy(), squares.sqrt().numpy()
 
 
-def _at(tree: Tree, place: int | Tensor) -> Tree:
-    return {name: tensor[place] for name, tensor in tree.items()}
-
-
-def _float_of(tensor: Tensor) -> torch.dtype:
+def float_of(tensor: Tensor) -> torch.dtype:
     return tensor.dtype if tensor.is_floating_point() else torch.float64

@@ -30,6 +30,7 @@ from gcfl.base.data_types import Coreset, Shard, Tree
 from gcfl.base.errors import DataError
 from gcfl.base.options import Count, PositiveShare, within
 from gcfl.coreset import Pool, Selector, at_random, label_wise_target, points, whole_target
+from gcfl.methods.answers import Like, Sent
 from gcfl.methods.base import Selection, SelectionRule
 from gcfl.methods.replies import Replies
 from gcfl.methods.views import NEVER, ClientView, ServerView
@@ -149,6 +150,9 @@ class Periodic(SelectionRule, Selector):
             return replace(Pool.unseen(occasion.size), right=occasion.right)
         return occasion.pool()
 
+    def sends(self, view: ServerView) -> Sent:
+        return {"round": round_until(view)}
+
     def merge(self, state: Tree, view: ServerView, replies: Replies) -> Tree:
         """Remember, for each client that answered, the round of the selection it told of."""
         heard, selected = replies.clients, replies.column("select", "round").numpy()
@@ -161,6 +165,11 @@ class Periodic(SelectionRule, Selector):
             "clients": torch.from_numpy(clients[order]),
             "rounds": torch.from_numpy(values[order]),
         }
+
+
+def round_until(view: ServerView) -> Like:
+    """A round that has been, or NEVER."""
+    return Like((), torch.int64, NEVER, view.round)
 
 
 def _state(coreset: Coreset, round: int) -> Tree:
