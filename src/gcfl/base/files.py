@@ -19,11 +19,15 @@ import numpy.typing as npt
 from gcfl.base.errors import RunError
 
 
-def write_atomic(path: Path, blob: bytes, failpoint: str = "write") -> None:
-    """All of `blob` or what was there: temporary file, fsync, rename, fsync of the folder."""
+def write_atomic(path: Path, blob: bytes, failpoint: str = "write", secret: bool = False) -> None:
+    """All of `blob` or what was there: temporary file, fsync, rename, fsync of the folder. secret:
+    nobody else may read it, from the first byte on.
+    """
     temporary = path.with_name(path.name + ".tmp")
     reach(f"{failpoint}.before")
-    with open(temporary, "wb") as file:
+    if secret:
+        temporary.unlink(missing_ok=True)  # one that was left behind keeps its mode
+    with open(temporary, "wb", opener=_for_us_alone if secret else None) as file:
         file.write(blob[: len(blob) // 2])
         reach(f"{failpoint}.middle")
         file.write(blob[len(blob) // 2 :])
@@ -37,6 +41,10 @@ def write_atomic(path: Path, blob: bytes, failpoint: str = "write") -> None:
     finally:
         os.close(folder)
     reach(f"{failpoint}.after")
+
+
+def _for_us_alone(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def write_json(path: Path, value: Any) -> None:

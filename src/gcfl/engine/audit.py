@@ -158,6 +158,11 @@ class Audit:
 
 def audit_run(folder: RunFolder, experiment: Experiment, given: Given) -> Audit:
     """Every client of a finished run."""
+    if experiment.privacy.clean_epsilon is not None:
+        raise ConfigError(
+            "an audit compares samples with the clean set, which tells more of it than "
+            "privacy.clean_epsilon covers"
+        )
     groups, _ = folder.read_model()
     source, federation = federate(experiment, given)
     prepared = prepare(experiment, given, (source, federation))

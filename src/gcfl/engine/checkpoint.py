@@ -22,6 +22,7 @@ from gcfl.base.data_types import Groups
 from gcfl.base.errors import RunError
 from gcfl.base.files import read_json, write_atomic, write_json
 from gcfl.engine.played import State
+from gcfl.methods.privacy import STATE as PRIVACY
 
 _MOST_FILES = 64
 
@@ -33,6 +34,7 @@ class Checkpoint:
         self._folder = folder
         self._manifest = folder / "manifest.json"
         self._digests: dict[str, str] = {}
+        self._private = False  # whether a secret is among what is written
         self._holder: dict[int, str] = {}  # client -> the file with its newest memory
 
     def exists(self) -> bool:
@@ -50,6 +52,7 @@ class Checkpoint:
         Where many files have come together, all that is `remembered` goes into one.
         """
         self._folder.mkdir(exist_ok=True)
+        self._private = PRIVACY in state.parts
         server = f"server-{state.round:06d}.safetensors"
         self._write(
             server,
@@ -112,7 +115,7 @@ class Checkpoint:
 
     def _write(self, name: str, groups: Groups) -> None:
         blob = encode(groups)
-        write_atomic(self._folder / name, blob, failpoint="checkpoint")
+        write_atomic(self._folder / name, blob, failpoint="checkpoint", secret=self._private)
         self._digests[name] = hashlib.sha256(blob).hexdigest()
 
     def _read(self, name: str, digest: str) -> Groups:

@@ -19,6 +19,7 @@ from gcfl.experiment import Experiment
 from gcfl.flower.app import log_as_flower, read_experiment
 from gcfl.flower.site_data import Terms, serve_sites
 from gcfl.flower.transport import FACTS, OverGrid
+from gcfl.methods.privacy_checks import check_deployed
 from gcfl.results.folder import RunFolder
 
 log = logging.getLogger("gcfl")
@@ -57,6 +58,7 @@ def serve(
 
     terms: sites bring their own data, and the experiment's source is the server's alone.
     """
+    check_deployed(experiment.privacy)
     with one_thread():
         if terms is None:
             prepared, suffix = prepare(experiment, Given()), ""

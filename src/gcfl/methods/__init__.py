@@ -12,7 +12,7 @@ from gcfl.methods.catalogue import (
     register,
 )
 from gcfl.methods.label_noise import LabelNoise
-from gcfl.methods.options import CleanOptions, TrainOptions
+from gcfl.methods.options import CleanOptions, PrivacyOptions, TrainOptions
 from gcfl.methods.replies import Replies, Stacked
 from gcfl.methods.selection import Occasion, Periodic, periodic
 from gcfl.methods.views import NEVER, ClientView, Meter, ServerView, Setting
@@ -30,6 +30,7 @@ __all__ = [
     "Method",
     "Occasion",
     "Periodic",
+    "PrivacyOptions",
     "Replies",
     "Selection",
     "SelectionRule",

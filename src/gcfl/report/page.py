@@ -43,6 +43,7 @@ def page(
     body += [_paper(one) for one in paper]
     body += [_section(section, lines) for section in sections]
     body += _contributions(study.runs)
+    body += _privacy(study.runs)
     body += [*_settings(study), *_environments(study.runs), *_runs(study.runs)]
     return document(title, body, ["page.css"], ["page.js"])
 
@@ -148,6 +149,22 @@ def _paper(beside: Beside) -> str:
     note = f'<p class="note">{escape(beside.note)}</p>' if beside.note else ""
     table = html_table(["", "paper", "ours", "difference"], beside.rows)
     return f"<section><h2>{escape(beside.title)}</h2>{note}{table}</section>"
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return f" ({', '.join(names[:_MOST_NAMED])}{more})"
+
+
+def _privacy(runs: Sequence[Run]) -> list[str]:
+    """What left, and which ε covers it: each sentence once, with the runs that it is true of."""
+    said: dict[str, list[str]] = {}
+    for run in runs:
+        for line in run.privacy:
+            said.setdefault(line, []).append(run.name)
+    who = {line: "" if len(names) == len(runs) else _named(names) for line, names in said.items()}
+    items = [f"<li>{escape(line)}{escape(names)}</li>" for line, names in who.items()]
+    return ["<h2>Privacy</h2>", f"<ul>{''.join(items)}</ul>"]
 
 
 def _contributions(runs: Sequence[Run]) -> list[str]:

@@ -77,6 +77,8 @@ def show(run: Run, console: Console | None = None) -> None:
             table.add_row(escape(f"  sent {way}: {name}"), human(count))
     console.print(table)
     _contribution(run, console)
+    for line in run.privacy:
+        console.print(line, soft_wrap=True, markup=False)
     left_out = [
         f"round {record.round}: client {client} was left out: {reason}"
         for record in run.rounds

@@ -23,6 +23,7 @@ from gcfl.base.options import flat
 from gcfl.base.record import RoundRecord
 from gcfl.models.trained import ModelGiven, TrainedModel, unpack
 from gcfl.results.folder import RunFolder, keeps, kept, summarise, total_cost
+from gcfl.results.privacy import statement
 
 
 class Run:
@@ -153,7 +154,12 @@ class Run:
 
     def summary(self) -> dict[str, Any]:
         """What summary.json says of a finished run."""
-        return summarise(self.rounds, keeps(self.config))
+        return {**summarise(self.rounds, keeps(self.config)), "privacy": self.privacy}
+
+    @property
+    def privacy(self) -> list[str]:
+        """What left the clean set and the clients, and which ε covers it, in sentences."""
+        return statement(self.config, self.rounds)
 
     @property
     def how_to_continue(self) -> str:
