@@ -1,14 +1,14 @@
 """The server's clean set, rebuilt from what every client is sent.
 
     python benchmarks/reconstruction.py [--models logistic frozen mlp cnn] [--samples 2 5 20]
-        [--every 1 10] [--epsilon 8] [--seeds 1]
+        [--every 1 10] [--epsilon 8] [--classes 2] [--starts 1] [--seeds 1]
 
 GCFL on digits (100 rounds, 5 clients, defaults). A client that is asked to select knows the model
 θ_s and the target: row c is g_c(s) = mean_i (p_c(x_i; θ_s) - 1)·[h(x_i; θ_s), 1] over the n clean
 samples of class c. The attack (gradient inversion) looks for n inputs of each class whose rows fit
 all that was sent, by least squares through the known models, from random starts:
 
-    min over x_1 .. x_n in the range of inputs of Σ_s ‖g_c(s; x_1 .. x_n) - g_c(s)‖² / ‖g_c(s)‖²
+    min over x_1 .. x_n of Σ_s ‖g_c(s; x_1 .. x_n) - g_c(s)‖² / ‖g_c(s)‖²
 
 A clean sample counts as rebuilt when it is the nearest, of 500 samples of its class, to one of the
 inputs that were found: all digits of the class, and copies of them shifted by one pixel. Chance is
@@ -18,6 +18,7 @@ n / 500 for each. frozen: a linear head over a body of random weights that never
 from __future__ import annotations
 
 import argparse
+import logging
 import time
 from collections.abc import Mapping
 
@@ -34,7 +35,7 @@ from gcfl.models.network import Network
 
 CANDIDATES, CLASSES, HIGHEST = 500, 10, 16.0
 MODELS = ("logistic", "frozen", "mlp", "cnn")
-MOST = 12  # models that the attack looks through: more cost time and add little
+MOST = 10  # models that the attack looks through: more cost time and add little
 FITS = 1e-12  # a sum of squares that float32 messages do not go below
 
 
@@ -114,8 +115,13 @@ def rows(network: Network, models: Tree, x: Tensor, label: int) -> Tensor:
 
 
 def attack(
-    network: Network, heard: list[tuple[Tree, Tensor]], shape: tuple[int, ...], label: int,
-    generator: torch.Generator, starts: int, steps: int,
+    network: Network,
+    heard: list[tuple[Tree, Tensor]],
+    shape: tuple[int, ...],
+    label: int,
+    generator: torch.Generator,
+    starts: int,
+    steps: int,
 ) -> Tensor:
     """(n, ...) the prepared inputs of a class that fit best, of several starts: least squares by
     Levenberg-Marquardt.
@@ -170,14 +176,21 @@ def candidates(prepared: Prepared, label: int) -> Tensor:
 
 
 def trial(
-    model: str, samples: int, every: int, epsilon: float | None, seed: int,
-    rounds: int = 100, starts: int = 3, steps: int = 150, classes: int = CLASSES,
+    model: str,
+    samples: int,
+    every: int,
+    epsilon: float | None,
+    seed: int,
+    rounds: int = 100,
+    starts: int = 1,
+    steps: int = 0,
+    classes: int = CLASSES,
 ) -> tuple[int, int, int]:
     """(clean samples rebuilt, of how many, from how many selections)."""
     prepared, listening = played(model, samples, every, epsilon, seed, rounds)
     network, generator = prepared.setting.network, torch.Generator().manual_seed(seed)
     shape = (samples, *prepared.federation.validation.x.shape[1:])
-    count = 0
+    count, steps = 0, steps or min(150, 400 // samples)
     for label in range(classes):
         found = attack(network, listening.heard, shape, label, generator, starts, steps)
         known = network.prepare(candidates(prepared, label))
@@ -193,16 +206,19 @@ def main() -> None:
     parser.add_argument("--every", nargs="+", type=int, default=[1, 10], help="K")
     parser.add_argument("--epsilon", type=float, default=None, help="privacy.clean_epsilon")
     parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--classes", type=int, default=CLASSES, help="that are attacked")
+    parser.add_argument("--classes", type=int, default=2, help="that are attacked")
+    parser.add_argument("--starts", type=int, default=1, help="of the attack")
     wanted = parser.parse_args()
     torch.set_num_threads(1)
+    logging.getLogger("gcfl").setLevel(logging.ERROR)  # it warns of just this
+    effort = {"classes": wanted.classes, "starts": wanted.starts}
     print(f"{'model':<10}{'n':>4}{'K':>4}{'selections':>12}{'rebuilt':>12}{'chance':>9}{'s':>7}")
     for model in wanted.models:
         for samples in wanted.samples:
             for every in wanted.every:
                 begun = time.process_time()
                 results = [
-                    trial(model, samples, every, wanted.epsilon, seed, classes=wanted.classes)
+                    trial(model, samples, every, wanted.epsilon, seed, **effort)
                     for seed in range(wanted.seeds)
                 ]
                 right, total = (sum(one[place] for one in results) for place in (0, 1))

@@ -182,7 +182,7 @@ def test_other_answers_get_other_noise_and_the_same_the_same():
 
 
 def test_a_step_is_a_sum_of_clipped_gradients():
-    ready = prepared(model={"hidden": [8]}, data={"validation": 20})
+    ready = prepared(method="fedavg", model={"hidden": [8]}, data={"validation": 20})
     view = ServerView(
         ready.setting, 0, ready.setting.network.tree(), ready.federation.validation, ()
     )
@@ -215,14 +215,14 @@ def test_the_budget_ends_the_releases_and_the_rounds(tmp_path, caplog):
     assert caplog.text.count("privacy.clean_epsilon is spent") == 1
     assert found.rounds[-1].privacy["clean_epsilon"] <= 8.0
     assert [record.coreset.selected for record in found.rounds][-1] == 0
-    ended = run(tmp_path, method="fedavg", privacy={"client_epsilon": 8.0, "client_noise": 4.0})
+    ended = run(tmp_path, method="fedavg", privacy={"client_epsilon": 8.0, "client_noise": 2.0})
     assert 0 < len(ended.rounds) < 6
     assert ended.finished
     assert "the run ends there" in caplog.text
 
 
 REFUSED = [
-    ({"method": "gcfl", "privacy": {"clean_epsilon": 8.0}}, "privacy.input_range"),
+    ({"data": {"source": "blobs"}, "privacy": {"clean_epsilon": 8.0}}, "privacy.input_range"),
     ({"clean": {"takes_part": True}, "privacy": CLEAN}, "clean.takes_part"),
     ({"clean": {"warm_start": "auto"}, "privacy": CLEAN}, "clean.warm_start"),
     ({"clean": {"hold_out": 0.5}, "privacy": CLEAN}, "clean.hold_out"),

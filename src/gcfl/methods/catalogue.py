@@ -111,7 +111,7 @@ WORDS: dict[str, Word] = {
         yields=True,
         private={
             "clean_epsilon": {
-                "clean": {"warm_start": 30, "lr": 0.3, "takes_part": False},
+                "clean": {"warm_start": 30, "lr": 1.0, "takes_part": False},
                 "labels": {"guard": 0},
             },
             "client_epsilon": {
