@@ -40,6 +40,7 @@ from gcfl.methods import (
     LabelNoise,
     LocalRule,
     Method,
+    PrivacyOptions,
     SelectionRule,
     ServerRule,
     TrainOptions,
@@ -87,15 +88,15 @@ class Experiment(Options):
     clean: CleanOptions = CleanOptions()
     labels: LabelNoise = LabelNoise()
     audit: AuditOptions = AuditOptions()
+    privacy: PrivacyOptions = PrivacyOptions()
     engine: EngineOptions = EngineOptions()
     given: dict[Literal["data", "model", "parts", "files"], str] = Field(default={})
     """digests of what came from Python (data, model, parts of methods) or from one's own files"""
 
     def resolved(self) -> dict[str, Any]:
         """All settings as plain values, without those that are unset."""
-        return {
-            key: value for key, value in self.model_dump(exclude_none=True).items() if value != {}
-        }
+        dumped = self.model_dump(exclude_none=True)
+        return {key: value for key, value in dumped.items() if value != {}}
 
     def to_toml(self) -> str:
         return tomli_w.dumps(self.resolved())
@@ -117,7 +118,7 @@ class Experiment(Options):
         return hashlib.sha256(text.encode()).hexdigest()[:10]
 
     def _at_new_defaults(self) -> Iterator[str]:
-        """Our settings that are newer than the first format and at their default, or not in use."""
+        """Our settings newer than the first format and at their default, or not in use."""
         for section in type(self).model_fields:
             options = getattr(self, section)
             if not type(options).__module__.startswith("gcfl."):
@@ -169,8 +170,7 @@ _FIRST = {
         "steps weight_decay"
     ),
 }
-# Settings that go by another name than they did: old name -> new name. Read for configurations,
-# run folders and the command line alike.
+# Settings that go by another name than they did, old -> new, wherever settings are read.
 RENAMED = {
     f"server.{name}": f"clean.{name}"
     for name in _FIRST["server"].split()
@@ -260,7 +260,7 @@ def build(
     method = raw.get("method", Experiment.model_fields["method"].default)
     if not isinstance(method, str):
         raise ConfigError(f"method must be text, got {method!r}{where('method')}")
-    slots = parse(method)
+    slots = parse(method, [name for name in raw["privacy"] if name.endswith("_epsilon")])
     for section, values in slots.presets.items():
         raw[section] = {**values, **raw[section]}
     unused: list[str] = []

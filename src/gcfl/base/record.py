@@ -102,6 +102,7 @@ class RoundRecord:
     # which clean samples that was measured.
     contribution: dict[str, dict[str, float]] | None = None
     contribution_on: str | None = None
+    privacy: dict[str, float] | None = None  # ε spent so far, by the setting that limits it
 
     def to_json(self) -> dict[str, Any]:
         return {"format": FORMAT, **asdict(self)}

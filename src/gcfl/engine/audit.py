@@ -163,11 +163,22 @@ class Audit:
 
 
 def check_audit(prepared: Prepared) -> None:
-    """A sentence where nothing can judge the sites' labels."""
+    """A sentence where nothing can judge the sites' labels, or what that tells is not covered."""
+    experiment = prepared.experiment
+    if experiment.privacy.clean_epsilon is not None:
+        raise ConfigError(
+            "an audit compares samples with the clean set, which tells more of it than "
+            "privacy.clean_epsilon covers"
+        )
+    if experiment.privacy.client_epsilon is not None and experiment.audit.share != "none":
+        raise ConfigError(
+            f"audit.share = {experiment.audit.share!r} tells more of the clients than "
+            "privacy.client_epsilon covers"
+        )
     if not prepared.method.server.shares:
         raise ConfigError(
             "an audit needs one model that all sites trained; with "
-            f"{prepared.experiment.method} every client has its own"
+            f"{experiment.method} every client has its own"
         )
 
 

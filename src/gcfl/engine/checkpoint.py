@@ -24,6 +24,7 @@ from gcfl.base.errors import RunError, one_line
 from gcfl.base.files import write_atomic, write_json
 from gcfl.base.seal import digest, read_sealed, sealed
 from gcfl.engine.played import State
+from gcfl.methods.privacy import STATE as PRIVACY
 
 _MOST_FILES = 64
 _OURS = re.compile(r"(server|clients)-\d{6,}\.safetensors")
@@ -36,6 +37,7 @@ class Checkpoint:
         self._folder = folder
         self._manifest = folder / "manifest.json"
         self._digests: dict[str, str] = {}
+        self._private = False  # whether a secret is among what is written
         self._holder: dict[int, str] = {}  # client -> the file with its newest memory
         self.covers: dict[str, str] = {}  # the run's other files, as the manifest knows them
 
@@ -56,6 +58,7 @@ class Checkpoint:
         digests of the run's other files.
         """
         self._folder.mkdir(exist_ok=True)
+        self._private = PRIVACY in state.parts
         server = f"server-{state.round:06d}.safetensors"
         self._write(
             server,
@@ -130,7 +133,7 @@ class Checkpoint:
 
     def _write(self, name: str, groups: Groups) -> None:
         blob = encode(groups)
-        write_atomic(self._folder / name, blob, failpoint="checkpoint")
+        write_atomic(self._folder / name, blob, failpoint="checkpoint", private=self._private)
         self._digests[name] = digest(blob)
 
     def _read(self, name: str, wanted: str) -> Groups:

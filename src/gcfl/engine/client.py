@@ -12,6 +12,7 @@ from gcfl.data import ClientData
 from gcfl.engine.measurement import Laps
 from gcfl.labels import log_columns
 from gcfl.methods import ClientView, Estimate, Method, Setting
+from gcfl.methods.privacy import STATE as PRIVACY
 from gcfl.methods.training import learning_rate, train
 
 
@@ -96,7 +97,15 @@ def answer(
     remembers = {"select": selection.memory, "local": after, "labels": judged}
     if trained.kept is not None:
         remembers["kept"] = {"rows": trained.kept.cpu()}
-    return Reply(Update(delta, payload, trained.examples, metrics), remembers, observed)
+    update = Update(delta, payload, trained.examples, metrics)
+    if setting.local_noise is not None:
+        known = memory.get(PRIVACY, {})
+        delta, secret = setting.local_noise.applied(delta, known, client, broadcast.round)
+        remembers[PRIVACY] = secret
+        # What else it would tell is not covered: not its loss, nor how much it holds.
+        told = {name: tree for name, tree in payload.items() if name != "local"}
+        update = Update(delta, told, 1, dict.fromkeys(metrics, 0.0))
+    return Reply(update, remembers, observed)
 
 
 def judge(

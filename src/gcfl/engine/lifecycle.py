@@ -11,7 +11,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
 
@@ -31,9 +31,11 @@ from gcfl.engine.prepare import Prepared
 from gcfl.engine.rounds import Rounds
 from gcfl.engine.transport import Transport
 from gcfl.experiment import Experiment
+from gcfl.methods.privacy import without_secret
 from gcfl.results.environment import environment_of
 from gcfl.results.folder import RunFolder
 from gcfl.results.outcome import keeps, summarise
+from gcfl.results.privacy import statement
 
 log = logging.getLogger("gcfl")
 OnStart = Callable[[Experiment, RunFolder, int], None]
@@ -140,9 +142,13 @@ class Lifecycle:
         saved = state.round
 
         def save(state: State) -> None:
+            if rounds.over(state):  # no more noise to make
+                state = replace(state, parts=without_secret(state.parts))
             changed, remembered = rounds.transport.changed(), rounds.transport.remembered
             checkpoint.save(state, changed, remembered, self.folder.covers())
 
+        if rounds.privacy is not None and not checkpoint.exists():
+            save(state)  # or a kill in the first round would release it again with other noise
         with _Stop() as stop:
             try:
                 while not rounds.over(state):
@@ -193,7 +199,9 @@ class Lifecycle:
 
     def _finish(self, rounds: Rounds, state: State) -> None:
         keep = keeps(self.prepared.experiment.resolved())
-        summary = summarise(self.folder.records(), keep)
+        records = self.folder.records()
+        summary = summarise(records, keep)
+        summary["privacy"] = statement(self.prepared.experiment.resolved(), records)
         self.folder.finish(*self.prepared.parcel(rounds.final(state)), summary)
 
 

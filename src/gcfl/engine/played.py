@@ -45,6 +45,7 @@ class Played:
     guard: dict[str, float] | None = None
     contribution: dict[str, dict[str, float]] | None = None
     contribution_on: str | None = None
+    privacy: dict[str, float] | None = None
 
     def record(self, clean_share: float | None, rate_error: float | None = None) -> RoundRecord:
         """clean_share, rate_error: what the observer says, who knows the truth."""
@@ -71,4 +72,5 @@ class Played:
             guard=self.guard,
             contribution=self.contribution,
             contribution_on=self.contribution_on,
+            privacy=self.privacy,
         )

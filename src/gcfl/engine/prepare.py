@@ -20,14 +20,18 @@ from gcfl.base.data_types import Groups, Shard, Tree
 from gcfl.base.errors import ConfigError
 from gcfl.base.options import resolve_size
 from gcfl.data import Federation, Source
+from gcfl.engine.checks import check_cohort, check_device, check_vectorised
 from gcfl.engine.client import ClientSide
 from gcfl.engine.rounds import Rounds
 from gcfl.engine.transport import InProcess, Transport
 from gcfl.engine.vectorised import Vectorised
 from gcfl.engine.workers import Workers
 from gcfl.experiment import Experiment
-from gcfl.methods import Method, Setting
-from gcfl.methods.batched import check_stackable
+from gcfl.methods import Method, Periodic, Setting
+from gcfl.methods.noise import LocalNoise
+from gcfl.methods.privacy import Privacy
+from gcfl.methods.privacy_checks import check as check_privacy
+from gcfl.methods.privacy_checks import check_model, public_normaliser
 from gcfl.methods.server_training import check as check_clean
 from gcfl.models.network import Network
 from gcfl.models.trained import ModelGiven, code_of, fingerprint, module_of, pack
@@ -50,6 +54,7 @@ class Prepared:
     method: Method
     setting: Setting
     held_out: Shard | None = None
+    privacy: Privacy | None = None
 
     def transport(self) -> Transport:
         side = ClientSide(self.setting, self.method, self.federation.clients)
@@ -70,6 +75,7 @@ class Prepared:
         )
 
     def rounds(self, transport: Transport) -> Rounds:
+        run = self.experiment
         return Rounds(
             setting=self.setting,
             method=self.method,
@@ -78,10 +84,11 @@ class Prepared:
             clients=len(self.federation.clients),
             cohort=self.cohort,
             transport=transport,
-            clean=self.experiment.clean,
-            evaluate_every=self.experiment.engine.evaluate_every,
+            clean=run.clean,
+            evaluate_every=run.engine.evaluate_every,
             held_out=self.held_out,
             names=self.federation.clients.names,
+            privacy=self.privacy,
         )
 
     def parcel(self, tree: Tree) -> tuple[Groups, dict[str, Any]]:
@@ -102,22 +109,13 @@ def prepare(
     experiment: Experiment, given: Given, federated: tuple[Source, Federation] | None = None
 ) -> Prepared:
     """Read, split, spoil, build, check that all fits. federated: where the data is ready."""
-    _check_device(experiment.engine.device)
+    check_device(experiment.engine.device)
     source, federation = federated or federate(experiment, given)
     method = experiment.assembled()
     cohort = resolve_size(experiment.cohort, len(federation.clients))
-    if cohort > len(federation.clients) and not method.pooled:
-        raise ConfigError(
-            f"cohort is {cohort}, but there are only {len(federation.clients)} clients "
-            "(data.clients)"
-        )
-    if (1 if method.pooled else cohort) < method.server.fewest:
-        raise ConfigError(
-            f"{method.name} needs at least {method.server.fewest} clients in a round, to tell "
-            f"wrong updates by the others; there are {1 if method.pooled else cohort} (cohort, "
-            "data.clients)"
-        )
+    check_cohort(method, cohort, len(federation.clients))
     check_clean(method, experiment.clean)
+    check_privacy(method, experiment.clean, experiment.privacy)
     if experiment.train.augment not in ("none", "auto") and source.x.ndim != 4:
         raise ConfigError(
             "train.augment is for images (n, channels, height, width), not for samples of shape "
@@ -129,8 +127,12 @@ def prepare(
             "no single sample, to be kept"
         )
     federation, held_out = _hold_out(experiment, federation)
+    if covered := experiment.privacy.clean_epsilon is not None:
+        public = public_normaliser(federation.validation.x, experiment.privacy)
+        federation = replace(federation, normaliser=public if experiment.data.normalise else None)
     for part in method.parts.values():
-        part.check(federation.validation, federation.classes)
+        if not (covered and isinstance(part, Periodic)):  # what it would warn about is covered
+            part.check(federation.validation, federation.classes)
     if method.clean_only:
         federation = federation.clean_only()
     if method.pooled:
@@ -157,11 +159,13 @@ def prepare(
     setting = setting_of(
         experiment, module, federation.validation.x, len(federation.classes), federation.normaliser
     )
+    check_model(method, setting, federation.validation, federation.classes, experiment.privacy)
     if experiment.engine.vectorised:
-        _check_vectorised(experiment, method, setting, federation.clients.x)
-    return Prepared(
-        _settled(experiment, source, given, digests), federation, method, setting, held_out
-    )
+        check_vectorised(experiment, method, setting, federation.clients.x)
+    settled = _settled(experiment, source, given, digests)
+    ready = Prepared(settled, federation, method, setting, held_out)
+    asked = experiment.clean, experiment.privacy, len(federation.clients), ready.cohort
+    return replace(ready, privacy=Privacy.of(method, setting, *asked))
 
 
 def _digests(
@@ -204,28 +208,14 @@ def setting_of(
     if train.augment == "auto":
         kind = data.augmentation(experiment.data.source) if example.ndim == 4 else "none"
         train = train.model_copy(update={"augment": kind})
-    return Setting(network, experiment.seed, experiment.rounds, train)
+    local = LocalNoise.of(experiment.privacy, experiment.rounds, experiment.seed)
+    return Setting(network, experiment.seed, experiment.rounds, train, local)
 
 
 def federate(experiment: Experiment, given: Given) -> tuple[Source, Federation]:
     """The data alone: what it came from, and who got what of it."""
     source = _source(experiment, given)
     return source, data.build(source, experiment.data, experiment.seed)
-
-
-def _check_vectorised(
-    experiment: Experiment, method: Method, setting: Setting, x: torch.Tensor
-) -> None:
-    if not method.local.stackable:
-        raise ConfigError(
-            f"{method.name} cannot be had with engine.vectorised: its clients correct their labels "
-            "one by one"
-        )
-    check_stackable(setting, x)
-    if experiment.engine.workers > 1:
-        raise ConfigError(
-            "engine.vectorised trains all clients in one process: engine.workers must be 1"
-        )
 
 
 def _hold_out(experiment: Experiment, federation: Federation) -> tuple[Federation, Shard | None]:
@@ -272,18 +262,3 @@ def _source(experiment: Experiment, given: Given) -> Source:
             "data.source 'arrays' means data from Python: pass data=(x, y) to gcfl.run"
         )
     return data.read(experiment.data, experiment.seed)
-
-
-def _check_device(name: str) -> None:
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise ConfigError(
-            f"engine.device {name!r} is no device that torch knows; use cpu, cuda or mps"
-        ) from None
-    cuda = torch.cuda.is_available() and (device.index or 0) < torch.cuda.device_count()
-    there = {"cpu": True, "cuda": cuda, "mps": torch.backends.mps.is_available()}.get(
-        device.type, False
-    )
-    if not there:
-        raise ConfigError(f"engine.device {name!r} is not available on this machine")

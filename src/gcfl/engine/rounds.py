@@ -29,9 +29,11 @@ from gcfl.engine.played import Played, State
 from gcfl.engine.transport import Transport, broadcasts_of
 from gcfl.methods import CleanOptions, Method, Replies, ServerView, Setting
 from gcfl.methods.answers import Form, Like
-from gcfl.methods.bounds import bounded, outliers
+from gcfl.methods.bounds import bounded, warn_of_long
 from gcfl.methods.clean_choice import settled
 from gcfl.methods.contribution import MOST, Contributions, contributions, judged_on
+from gcfl.methods.privacy import STATE as PRIVACY
+from gcfl.methods.privacy import Privacy, withheld
 from gcfl.methods.server_training import fine_tuned, joined, warm_started
 from gcfl.methods.training import learning_rate
 
@@ -56,25 +58,32 @@ class Rounds:
     held_out: Shard | None = None
     names: tuple[str, ...] | None = None
     warned: set[int] = field(default_factory=set)  # of whose updates' length the log has told
+    privacy: Privacy | None = None
 
     def begin(self) -> State:
         """The state before the first round: the network's own weights, each part's first state."""
         model = self.setting.network.tree()
         parts = {name: part.server_init(model) for name, part in self.method.parts.items()}
+        if self.privacy is not None:
+            parts[PRIVACY] = self.privacy.begin()
         return State(0, model, parts)
 
     def called(self, client: int) -> str:
         """A client in a sentence: its number, and its name where it has one."""
         return f"client {client}" + (f" ({self.names[client]})" if self.names else "")
 
-    def draw(self, round: int, among: Sequence[int] | None = None) -> tuple[int, ...]:
-        """The round's clients, sorted: m of N, or of those `among`, from (seed, round) alone."""
+    def draw(
+        self, round: int, among: Sequence[int] | None = None, seed: int | None = None
+    ) -> tuple[int, ...]:
+        """The round's clients, sorted: m of N, or of those `among`, from (seed, round) alone. seed:
+        a secret one.
+        """
         if not self.method.server.uses_clients:
             return ()
         among = range(self.clients) if among is None else among
         if self.cohort >= len(among):
             return tuple(among)
-        stream = rng.stream(self.setting.seed, "cohort", round)
+        stream = rng.stream(self.setting.seed if seed is None else seed, "cohort", round)
         chosen = stream.choice(len(among), self.cohort, replace=False, shuffle=False)
         return tuple(among[place] for place in sorted(chosen.tolist()))
 
@@ -84,7 +93,10 @@ class Rounds:
         Nothing outside the returned value changes, so a round that was interrupted can be played
         again; the caller commits the accepted clients' memory.
         """
-        watch, method = Stopwatch(), self.method
+        watch, method, privacy = Stopwatch(), self.method, self.privacy
+        ledger = privacy.ledger(state.parts) if privacy else None
+        key = privacy.key(state.parts) if privacy else None
+        private = privacy is not None and privacy.clients is not None
         view = ServerView(
             self.setting,
             state.round,
@@ -93,8 +105,10 @@ class Rounds:
             (),
             population=self.clients + self.clean.takes_part,
             held_out=self.held_out,
+            ledger=ledger,
         )
-        cohort = self.draw(state.round, method.local.candidates(state.parts["local"], view))
+        among = method.local.candidates(state.parts["local"], view)
+        cohort = self.draw(state.round, among, key if private else None)
         with watch.of("train"):
             clean, note = settled(view, self.clean, state.parts.get(CLEAN, {}))
             view = replace(view, clients=cohort, model=warm_started(view, clean))
@@ -117,6 +131,8 @@ class Rounds:
                 heard, parts = joined(view, method.local, replies, parts, clean)
         with watch.of("aggregate" if cohort else "train"):
             entering = self._entering(parts, view, replies, heard)
+            if privacy is not None and key is not None:
+                entering = privacy.merged(entering, len(cohort), state.round, key)
             parts, model = self._merge(parts, view, replies, heard, entering)
             parts |= {CLEAN: note} if note else {}
             helped = self._helped(view, replies, entering)
@@ -127,6 +143,8 @@ class Rounds:
         if self.over(after) and self.clean.fine_tune == "end":
             with watch.of("train"):
                 after = _ended(after, fine_tuned(view, self.clean, self.final(after), "end"))
+        if ledger is not None:
+            after = replace(after, parts={**after.parts, PRIVACY: ledger.after})
         self._check(view, after.model)
         with watch.of("evaluate"):
             scores = self._evaluate(after, view, replies)
@@ -138,9 +156,9 @@ class Rounds:
             cohort=len(cohort),
             accepted=tuple(replies),
             left_out=left_out,
-            observed=replies.observed,
+            observed=withheld(replies.observed) if private else replies.observed,
             lr=learning_rate(self.setting.train, state.round, self.setting.rounds),
-            train_loss=mean_loss(replies),
+            train_loss=None if private else mean_loss(replies),
             scores=scores,
             validation_loss=validation_loss,
             examples=int(replies.examples.sum()),
@@ -158,15 +176,17 @@ class Rounds:
             guard=method.labels.told(parts["labels"], state.round) if method.labels else None,
             contribution=helped or None,
             contribution_on=judged_on(view)[0] if helped else None,
+            privacy=privacy.told(after.parts, after.round) if privacy else None,
         )
 
     def over(self, state: State) -> bool:
-        """Whether the last round is played, or patience has run out."""
+        """Whether the last round is played, or patience or the clients' budget has run out."""
+        if state.round >= self.setting.rounds or (self.privacy and self.privacy.over(state.round)):
+            return True
         patience, best = self.clean.patience, state.parts.get(BEST)
         if patience is None or best is None:
-            return state.round >= self.setting.rounds
-        waited = state.round - 1 - int(best["round"])
-        return waited >= patience or state.round >= self.setting.rounds
+            return False
+        return state.round - 1 - int(best["round"]) >= patience
 
     def final(self, state: State) -> Tree:
         """The model that a finished run leaves."""
@@ -194,15 +214,7 @@ class Rounds:
             raise RunError(f"round {view.round}: no client gave a valid update ({why})")
         for client, reason in left_out.items():
             log.warning("round %d: %s is left out: %s", view.round, self.called(client), reason)
-        longest = outliers(view, replies)
-        for client in sorted(longest.keys() - self.warned):
-            self.warned.add(client)
-            log.warning(
-                "round %d: the update of %s is %.3g times as long as the round's median",
-                view.round,
-                self.called(client),
-                longest[client],
-            )
+        warn_of_long(view, replies, self.warned, self.called)
         return bounded(view, replies, self.method.server, form.payload), heard, left_out
 
     def _entering(

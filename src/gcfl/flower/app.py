@@ -20,6 +20,7 @@ from gcfl.engine.prepare import Given, Prepared, federate, prepare
 from gcfl.experiment import Experiment
 from gcfl.flower.client import NO_FOLDER, Site, folder_of, store_of
 from gcfl.flower.site_data import TERMS, Terms, client_of, serve_sites, site_with_data
+from gcfl.methods.privacy_checks import check_deployed
 
 _EXPERIMENT = "experiment.toml"
 # a process that serves many messages of one run prepares it once
@@ -121,6 +122,7 @@ def export(experiment: Experiment, folder: Path, sites: tuple[str, ...] = ()) ->
     """Write the app into a new folder; returns its files. sites: those with data of their own."""
     if folder.exists() and any(folder.iterdir()):
         raise ConfigError(f"{folder} is not empty; choose another folder")
+    check_deployed(experiment.privacy)
     if experiment.given.keys() - {"files"}:
         raise ConfigError(
             "an experiment on arrays or modules from Python cannot be exported: its sites could "

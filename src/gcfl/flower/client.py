@@ -206,7 +206,9 @@ def client_app(site_of: Callable[[Context], Site]) -> ClientApp:
             lower(allowed(context), "none")  # a sentence now, not after the last round
             size, classes = len(site.shard), len(set(site.shard.y.tolist()))
             log.info("this is client %d, with %d samples of %d classes", site.client, size, classes)
-            facts = {"client": site.client, "samples": size}
+            # With noise of its own, a site does not tell how much it holds.
+            told = size if site.setting.local_noise is None else 1
+            facts = {"client": site.client, "samples": told}
         # the server shall hear the sentence, not only that something failed
         except GcflError as error:
             log.error("%s", error)

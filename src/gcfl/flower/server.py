@@ -24,6 +24,7 @@ from gcfl.flower.audit import audit_sites
 from gcfl.flower.site_data import Terms, serve_sites
 from gcfl.flower.transport import FACTS, OverGrid
 from gcfl.methods.answers import shown
+from gcfl.methods.privacy_checks import check_deployed
 from gcfl.results.folder import RunFolder
 
 log = logging.getLogger("gcfl")
@@ -62,6 +63,7 @@ def serve(
 
     terms: sites bring their own data, and the experiment's source is the server's alone.
     """
+    check_deployed(experiment.privacy)
     with one_thread():
         if terms is None:
             prepared, suffix = prepare(experiment, Given()), ""

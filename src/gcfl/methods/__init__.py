@@ -12,7 +12,7 @@ from gcfl.methods.catalogue import (
     register,
 )
 from gcfl.methods.label_noise import LabelNoise
-from gcfl.methods.options import AuditOptions, CleanOptions, TrainOptions
+from gcfl.methods.options import AuditOptions, CleanOptions, PrivacyOptions, TrainOptions
 from gcfl.methods.replies import Replies
 from gcfl.methods.selection import Occasion, Periodic, periodic
 from gcfl.methods.stacked import Stacked
@@ -32,6 +32,7 @@ __all__ = [
     "Method",
     "Occasion",
     "Periodic",
+    "PrivacyOptions",
     "Replies",
     "Selection",
     "SelectionRule",

@@ -9,7 +9,8 @@ look at updates alone.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import logging
+from collections.abc import Callable, Collection, Mapping
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from gcfl.methods.base import ServerRule
 from gcfl.methods.replies import Replies
 from gcfl.methods.views import ServerView
 
+log = logging.getLogger("gcfl")
 FAR = 10.0  # times the median: an update that long is worth a warning
 _FEWEST = 3  # clients, of whom most can be right
 
@@ -31,6 +33,21 @@ def outliers(view: ServerView, replies: Replies) -> dict[int, float]:
     median = float(np.median(norms))
     far = np.flatnonzero(norms > FAR * median) if median else ()
     return {int(replies.clients[place]): float(norms[place]) / median for place in far}
+
+
+def warn_of_long(
+    view: ServerView, replies: Replies, warned: set[int], called: Callable[[int], str]
+) -> None:
+    """Name those whose updates are far longer than the others', once each."""
+    longest = outliers(view, replies)
+    for client in sorted(longest.keys() - warned):
+        warned.add(client)
+        log.warning(
+            "round %d: the update of %s is %.3g times as long as the round's median",
+            view.round,
+            called(client),
+            longest[client],
+        )
 
 
 def bounded(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import entry_points
@@ -66,13 +66,15 @@ class Word:
 
     decides: the part class of a slot, or one of the switches `clean_only` and `pooled`. presets:
     settings of any section, by section, which give way to what the user says. yields: every other
-    word wins over this one, in its slots and in its presets.
+    word wins over this one, in its slots and in its presets. private: by setting of [privacy], what
+    its presets are where that is set.
     """
 
     summary: str
     decides: Mapping[str, Any] = field(default_factory=dict)
     presets: Presets = field(default_factory=dict)
     yields: bool = False
+    private: Mapping[str, Presets] = field(default_factory=dict)
 
 
 def _word(slot: str, part: type[Part]) -> Word:
@@ -113,6 +115,16 @@ WORDS: dict[str, Word] = {
             "labels": {"average": 0.8, "guard": 10, "evidence": True},
         },
         yields=True,
+        private={
+            "clean_epsilon": {
+                "clean": {"warm_start": 30, "lr": 1.0, "takes_part": False},
+                "labels": {"guard": 0},
+            },
+            "client_epsilon": {
+                "clean": {"takes_part": False},
+                "labels": {"guard": 0, "pooling": False},
+            },
+        },
     ),
     "skyline": Word(
         "FedAvg on the clean samples only: needs the truth, simulation only", {"clean_only": True}
@@ -191,8 +203,10 @@ class Slots:
         return {"select": self.select, "local": self.local, "server": self.server}
 
 
-def parse(name: str) -> Slots:
-    """The parts that a name asks for; unknown words and two words for one slot are errors."""
+def parse(name: str, private: Sequence[str] = ()) -> Slots:
+    """The parts that a name asks for; unknown words and two words for one slot are errors. private:
+    the settings of [privacy] that are set.
+    """
     register_installed()
     tokens = name.split("+")
     for token in tokens:
@@ -217,6 +231,7 @@ def parse(name: str) -> Slots:
     parts = [slots[slot].presets for slot in SECTIONS]
     for layer in (
         *(WORDS[token].presets for token in soft),
+        *(WORDS[token].private.get(setting, {}) for token in soft for setting in reversed(private)),
         *parts,
         *(WORDS[token].presets for token in firm),
     ):

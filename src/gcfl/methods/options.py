@@ -1,9 +1,10 @@
-"""Settings of training, for every party, of what the server does with its own clean set, and of the
-audit at the end.
+"""Settings of training, for every party, of what the server does with its own clean set, of the
+audit at the end, and of privacy.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, ValidationInfo
@@ -135,3 +136,43 @@ class AuditOptions(Options):
     def asked(self) -> bool:
         """Whether sites audit at the end."""
         return self.at_end or self.share != "none"
+
+
+def _range(ends: list[float] | None) -> list[float] | None:
+    if ends is not None and not (len(ends) == 2 and -math.inf < ends[0] < ends[1] < math.inf):
+        raise ValueError("must be two numbers, the lowest and the highest value of an input")
+    return ends
+
+
+class PrivacyOptions(Options):
+    """[privacy]: differential privacy of what leaves the server's clean set, and of what leaves the
+    clients. Needs the extra `privacy`.
+    """
+
+    clean_epsilon: Positive | None = None
+    """ε of all that leaves the server's clean set, where one sample is added or removed; unset: off
+    """
+    client_epsilon: Positive | None = None
+    """ε of all that is made of the clients' updates, where one client's data is replaced; unset:
+    off
+    """
+    delta: Annotated[float, AfterValidator(within(0, 1, low_open=True, high_open=True))] = 1e-5
+    """δ, of both"""
+    clean_clip: Positive = 1.0
+    """largest norm of what a clean sample adds to a sum; longer ones are shortened to it"""
+    clean_noise: Positive | None = None
+    """noise on such a sum, in multiples of clean_clip; unset: what spends the budget evenly"""
+    client_clip: Positive = 1.0
+    """largest norm of a client's update; longer ones are shortened to it"""
+    client_noise: Positive | None = None
+    """noise on the sum of the updates (central) or on each (local), in multiples of client_clip;
+    unset: what spends the budget by the last round
+    """
+    client_where: Literal["central", "local"] = "central"
+    """who adds the clients' noise: the server, which is trusted, or each client itself"""
+    input_range: Annotated[list[float] | None, AfterValidator(_range)] = None
+    """lowest and highest value of an input, by which all are normalised with clean_epsilon; unset:
+    0 and 255 for images of whole numbers
+    """
+    simulated_seed: bool = False
+    """noise and cohorts from the public seed, for simulations that repeat: protects nobody"""

@@ -85,7 +85,10 @@ class Periodic(SelectionRule, Selector):
 
     def announce(self, state: Tree, view: ServerView) -> Mapping[int, Tree]:
         due = self._due(state, view)
-        return dict.fromkeys(due, self.target(view)) if due else {}
+        if not due or view.ledger is None or not self.needs_target:
+            return dict.fromkeys(due, self.target(view)) if due else {}
+        found = view.ledger.target(lambda: view.pool, self._is_whole, view.round, self.every)
+        return {client: {"target": found} for client in due} if found is not None else {}
 
     def target(self, view: ServerView) -> Tree:
         """What a client needs in order to choose; empty where it needs nothing."""

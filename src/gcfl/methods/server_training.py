@@ -13,6 +13,7 @@ from gcfl.base.errors import ConfigError
 from gcfl.coreset import unweighted
 from gcfl.methods.averaging import step
 from gcfl.methods.base import LocalRule, Method, Plain, ServerRule
+from gcfl.methods.noisy_descent import noisy_descent
 from gcfl.methods.options import CleanOptions
 from gcfl.methods.replies import Replies
 from gcfl.methods.training import Trained, learning_rate, train
@@ -50,7 +51,13 @@ def train_on_clean(
     rule: LocalRule | None = None,
     fixed: Tree | None = None,
 ) -> Trained:
-    """Training on D_S from a model: as long as a client's, or so many epochs."""
+    """Training on D_S from a model: as long as a client's, or so many epochs.
+
+    Where what leaves D_S is limited, an epoch is one step of DP-SGD.
+    """
+    if view.ledger is not None:
+        steps = epochs or view.setting.train.steps or view.setting.train.epochs
+        return noisy_descent(view, view.ledger, model, lr, steps)
     changes = {} if epochs is None else {"epochs": epochs, "steps": None}
     setting = replace(view.setting, train=view.setting.train.model_copy(update=changes))
     as_client = ClientView.of(setting, view.round, place, model, view.validation)

@@ -14,6 +14,8 @@ from torch import Tensor
 
 from gcfl.base.data_types import Shard, Tree
 from gcfl.coreset import Pool
+from gcfl.methods.ledger import Ledger
+from gcfl.methods.noise import LocalNoise
 from gcfl.methods.options import TrainOptions
 from gcfl.models.network import Network
 
@@ -42,6 +44,7 @@ class Setting:
     seed: int
     rounds: int
     train: TrainOptions
+    local_noise: LocalNoise | None = None  # what each client adds to its update
 
     def pool(self, model: Tree, shard: Shard) -> Pool:
         """Samples as a model sees them: one forward pass without autograd."""
@@ -55,7 +58,7 @@ class ServerView:
     """What a server half may see. `validation` is D_S: it never leaves the server. `clients` is the
     cohort, `population` the number of all clients, the server too where it takes part. held_out:
     clean samples that nothing trains on. selecting: who is asked to select in this round; None
-    where the method never asks.
+    where the method never asks. ledger: what of D_S may leave, where that is limited.
     """
 
     setting: Setting
@@ -67,6 +70,7 @@ class ServerView:
     population: int = 0
     held_out: Shard | None = None
     selecting: tuple[int, ...] | None = None
+    ledger: Ledger | None = None
 
     @cached_property
     def pool(self) -> Pool:

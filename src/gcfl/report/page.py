@@ -43,7 +43,7 @@ def page(
     body = [f"<h1>{escape(title)}</h1>", *_opening(collected, study), *_results(study)]
     body += [_paper(one) for one in paper]
     body += [_section(section, lines) for section in sections]
-    body += [*_sites(study.runs), *_contributions(study.runs)]
+    body += [*_sites(study.runs), *_contributions(study.runs), *_privacy(study.runs)]
     body += [*_settings(study), *_environments(study.runs), *_runs(study.runs)]
     return document(title, body, ["page.css"], ["page.js"])
 
@@ -160,6 +160,22 @@ def _sites(runs: Sequence[Run]) -> list[str]:
             parts.append(f"<details open><summary>{escape(run.name)}</summary>{table}</details>")
     note = f'<p class="note">{escape(MEANING)}</p>'
     return ["<h2>Sites</h2>", note, *parts] if parts else []
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return f" ({', '.join(names[:_MOST_NAMED])}{more})"
+
+
+def _privacy(runs: Sequence[Run]) -> list[str]:
+    """What left, and which ε covers it: each sentence once, with the runs that it is true of."""
+    said: dict[str, list[str]] = {}
+    for run in runs:
+        for line in run.privacy:
+            said.setdefault(line, []).append(run.name)
+    who = {line: "" if len(names) == len(runs) else _named(names) for line, names in said.items()}
+    items = [f"<li>{escape(line)}{escape(names)}</li>" for line, names in who.items()]
+    return ["<h2>Privacy</h2>", f"<ul>{''.join(items)}</ul>"]
 
 
 def _contributions(runs: Sequence[Run]) -> list[str]:

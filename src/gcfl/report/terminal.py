@@ -80,6 +80,8 @@ def show(run: Run, console: Console | None = None) -> None:
     console.print(table)
     _sites(run, console)
     _contribution(run, console)
+    for line in run.privacy:
+        console.print(line, soft_wrap=True, markup=False)
     left_out = [
         f"round {record.round}: client {client} was left out: {reason}"
         for record in run.rounds

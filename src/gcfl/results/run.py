@@ -27,6 +27,7 @@ from gcfl.base.seal import read_sealed
 from gcfl.models.trained import ModelGiven, TrainedModel, unpack
 from gcfl.results.folder import RunFolder
 from gcfl.results.outcome import keeps, kept, summarise, total_cost
+from gcfl.results.privacy import statement
 
 log = logging.getLogger("gcfl")
 NO_DIGESTS = "written before run folders had digests: damage to its files would not be noticed"
@@ -175,7 +176,12 @@ class Run:
 
     def summary(self) -> dict[str, Any]:
         """What summary.json says of a finished run."""
-        return summarise(self.rounds, keeps(self.config))
+        return {**summarise(self.rounds, keeps(self.config)), "privacy": self.privacy}
+
+    @property
+    def privacy(self) -> list[str]:
+        """What left the clean set and the clients, and which ε covers it, in sentences."""
+        return statement(self.config, self.rounds)
 
     @property
     def how_to_continue(self) -> str:

@@ -1,0 +1,64 @@
+"""Private runs over Flower: the same settings, and nothing in messages that is not covered."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("flwr", reason="flwr is not installed: pip install 'gcfl[flower]'")
+
+from flwr.app import ArrayRecord
+
+from flower_grid import federation, over_grid, rounds, same
+from gcfl import experiment as config
+from gcfl.base.errors import ConfigError
+from gcfl.engine import ClientSide, InProcess
+from gcfl.flower.app import export
+from gcfl.methods.noise import SECRET
+from gcfl.methods.privacy import STATE
+from helpers import prepared, tiny
+
+CLEAN = {"clean_epsilon": 8.0, "input_range": [0.0, 16.0]}
+KINDS = {
+    "clean": {"method": "gcfl", "privacy": CLEAN},
+    "central": {"method": "gcfl", "privacy": {**CLEAN, "client_epsilon": 8.0}},
+    "local": {"method": "fedavg", "privacy": {"client_epsilon": 8.0, "client_where": "local"}},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_messages_hold_no_secret_and_nothing_that_is_not_covered(kind):
+    ready = prepared(rounds=3, **KINDS[kind])
+    grid = federation(ready)
+    state, records = rounds(ready, over_grid(ready, grid), 3)
+    secret = state.parts[STATE][SECRET].numpy().tobytes()
+    for message in grid.seen:
+        for record in message.content.values():
+            assert SECRET not in record
+            values = list(record.values())
+            if isinstance(record, ArrayRecord):
+                values = [array.numpy().tobytes() for array in values]
+                assert all(len(value) != len(secret) for value in values)
+            assert all(secret not in value for value in values if isinstance(value, bytes))
+        told = message.content.metric_records.get("metrics")
+        if kind == "local" and told is not None:
+            assert set(told.values()) == {0.0}
+    if kind != "clean":
+        assert all(record.train_loss is None for record in records)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_bits_as_in_process(kind):
+    changes = KINDS[kind]
+    privacy = {**changes["privacy"], "simulated_seed": True}
+    ready = prepared(rounds=3, **{**changes, "privacy": privacy})
+    side = ClientSide(ready.setting, ready.method, ready.federation.clients)
+    ours, records = rounds(ready, InProcess(side), 3)
+    flowers, again = rounds(ready, over_grid(ready, federation(ready)), 3)
+    same(ours, flowers)
+    assert [one.privacy for one in records] == [one.privacy for one in again]
+
+
+def test_a_public_seed_is_refused(tmp_path):
+    asked = config.build(tiny(privacy={**CLEAN, "simulated_seed": True}))[0]
+    with pytest.raises(ConfigError, match="simulated_seed"):
+        export(asked, tmp_path / "app")
