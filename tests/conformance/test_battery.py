@@ -233,7 +233,7 @@ def test_a_client_that_fails_and_one_that_comes_late(method, tmp_path, monkeypat
             raise ValueError("disk on fire")
         return work(self, client, broadcast, remembered)
 
-    def late(self, round, among):
+    def late(self, round, among, seed):
         among = range(self.clients) if among is None else among
         return tuple(client for client in among if client != 4 or round >= 3)
 
