@@ -338,7 +338,7 @@ def test_a_node_that_tells_nonsense_is_not_pooled(lie, caplog):
 def test_bad_input_is_one_clear_sentence():
     cases = {
         "labels must be a table of settings, got True": {"labels": True},
-        "model must be 'uniform' or 'full', got 'half'": {"labels": {"model": "half"}},
+        "model must be 'uniform', 'full' or 'auto', got 'half'": {"labels": {"model": "half"}},
         "unknown setting (labels.pool); did you mean coreset.pool": {"labels": {"pool": 1}},
         "labels.average cannot be had in an app of one's own": {"labels": {"average": 0.5}},
         "labels.guard cannot be had in an app of one's own": {"labels": {"guard": 10}},

@@ -85,6 +85,9 @@ def test_products_zips_and_cases():
     assert len({cell.experiment().folder_name() for cell in cells}) == 24
 
 
+ONE = "[experiment]\nrounds = 1\n"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -95,10 +98,19 @@ def test_products_zips_and_cases():
         ("[sweep]\n'data.nois' = [0.1]\n", "unknown setting.*did you mean data.noise"),
         ("[sweep]\nzip = [{ seed = [1, 2], rounds = [1] }]\n", "equally long"),
         ("[sweep]\ncases = [1]\n", "list of tables"),
-        ("[figure]\ny = 'acuracy'\n", "figure.y 'acuracy' is unknown; did you mean accuracy"),
-        ("[figure]\nx = 'data.noise'\n", "figure.x 'data.noise' must be a setting of the sweep"),
-        ("[figure]\ny = 'best'\n", "is one number per run"),
-        ("[figure]\npanel = 'data.source'\n", "figure.panel; did you mean panels"),
+        (
+            "[experiment]\nrounds = 1\n[figure]\ny = 'acuracy'\n",
+            "figure.y 'acuracy' is unknown; did you mean accuracy",
+        ),
+        (
+            "[experiment]\nrounds = 1\n[figure]\nx = 'data.noise'\n",
+            "figure.x 'data.noise' must be a setting of the sweep",
+        ),
+        (f"{ONE}[figure]\ny = 'best'\n", "is one number per run"),
+        (
+            "[experiment]\nrounds = 1\n[figure]\npanel = 'data.source'\n",
+            "figure.panel; did you mean panels",
+        ),
     ],
 )
 def test_bad_sweeps_are_refused_before_any_run(tmp_path, text, message):

@@ -21,6 +21,7 @@ from flwr.serverapp import Grid
 
 from gcfl.base.data_types import IntArray, Shard, Tree
 from gcfl.base.files import locked, write_atomic, write_json
+from gcfl.base.seal import sealed
 from gcfl.engine.audit import Judge, check_audit
 from gcfl.engine.checkpoint import Checkpoint
 from gcfl.engine.prepare import Prepared
@@ -132,7 +133,7 @@ def audit_sites(
     options = prepared.experiment.audit
     classes = tuple(map(str, prepared.federation.classes))
     asked = options.model_dump()
-    before = folder.read_table(folder.sites)
+    before = folder.read_later(folder.sites)
     known: dict[int, dict[str, Any]] = {}
     if before.get("asked") == asked:
         known = {c: one for c, one in enumerate(before["sites"]) if "problem" not in one}
@@ -159,7 +160,8 @@ def audit_sites(
             entry = {"problem": problem}
         sites.append({**entry, "name": name})
     with locked(folder.path):
-        write_json(folder.sites, {"asked": asked, "classes": classes, "sites": sites})
+        told = {"asked": asked, "classes": classes, "sites": sites}
+        write_json(folder.sites, sealed(told))
     done = sum("problem" not in one for one in sites)
     log.info("%d of %d sites have written their findings into their own folders", done, len(sites))
 

@@ -82,7 +82,12 @@ class Form:
         """Why an answer of which `told` has nothing to say cannot be used, or None."""
         known = self.holds(client)
         samples = LARGEST if known is None else known
-        return _unlike("update", self.delta, update.delta, samples) or self._added(update, samples)
+        # A model that diverges shows in the update first: that is the better sentence.
+        return (
+            _unlike("update", self.delta, update.delta, samples)
+            or self._added(update, samples)
+            or _beyond("loss", update.metrics["loss"], -_LARGEST_LOSS, _LARGEST_LOSS)
+        )
 
     def told(self, client: int, update: Update) -> str | None:
         """Why not even what an answer cost can be told, or None."""
@@ -103,16 +108,10 @@ class Form:
         if not isinstance(metrics, Mapping) or set(metrics) != set(METRICS):
             return f"its numbers are not {', '.join(METRICS)}"
         work = self._work(LARGEST if known is None else known)
-        limits = {"loss": (-_LARGEST_LOSS, _LARGEST_LOSS)}
-        limits |= dict.fromkeys(_WORK, (0.0, work))
-        limits |= dict.fromkeys(_SECONDS, (0.0, _CORES * (self.seconds + _SLACK_SECONDS)))
-        for name, (low, high) in limits.items():
-            value = metrics[name]
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            # Written so that NaN fails; infinite limits let nothing infinite pass.
-            if not (number and low <= value <= high and abs(value) < math.inf):
-                return f"its {name} is {shown(value)}, which cannot be"
-        return None
+        limits = dict.fromkeys(_WORK, work)
+        limits |= dict.fromkeys(_SECONDS, _CORES * (self.seconds + _SLACK_SECONDS))
+        found = (_beyond(name, metrics[name], 0.0, high) for name, high in limits.items())
+        return next((one for one in found if one), None)
 
     def _work(self, samples: int) -> float:
         """More samples than a round can cost a client of so many."""
@@ -129,6 +128,15 @@ class Form:
             if problem is not None:
                 return problem
         return None
+
+
+def _beyond(name: str, value: object, low: float, high: float) -> str | None:
+    """Why a number cannot be, or None."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    # Written so that NaN fails; infinite limits let nothing infinite pass.
+    if isinstance(value, int | float) and number and low <= value <= high and abs(value) < math.inf:
+        return None
+    return f"its {name} is {shown(value)}, which cannot be"
 
 
 def _unlike(group: str, sent: Sent, tree: Tree, samples: int) -> str | None:

@@ -116,8 +116,8 @@ def print_table(study: Study, title: str, console: Console) -> None:
         heads, lines = heads[:-1], [line[:-1] for line in lines]
     table = Table(title=escape(title), title_justify="left")
     for place, head in enumerate(heads):
-        folded = "\n".join(textwrap.wrap(head, _HEAD))
-        table.add_column(escape(folded), justify="right" if place else "left", no_wrap=True)
+        folded = "\n".join(map(escape, textwrap.wrap(head, _HEAD)))
+        table.add_column(folded, justify="right" if place else "left", no_wrap=True)
     for line in lines:
         table.add_row(*map(escape, line))
     console.print(table)

@@ -121,6 +121,10 @@ class RunFolder:
             raise RunError(f"{path} is not a table")
         return found
 
+    def read_later(self, path: Path) -> dict[str, Any]:
+        """What is in a table that came after the summary, and carries its own digest, if it did."""
+        return read_sealed(path)[0] if path.exists() else {}
+
     def read_clients(self) -> list[dict[str, Any]]:
         """Name and samples of each client; empty where that is not known."""
         found = self.read_table(self.clients)

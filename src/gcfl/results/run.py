@@ -23,7 +23,6 @@ from gcfl.base.errors import GcflError, RunError, one_line
 from gcfl.base.files import owner
 from gcfl.base.options import flat
 from gcfl.base.record import RoundRecord
-from gcfl.base.seal import read_sealed
 from gcfl.models.trained import ModelGiven, TrainedModel, unpack
 from gcfl.results.folder import RunFolder
 from gcfl.results.outcome import keeps, kept, summarise, total_cost
@@ -121,7 +120,7 @@ class Run:
     @cached_property
     def sites(self) -> dict[str, Any]:
         """What sites.json says: what sites told of their labels; empty where none was asked."""
-        found = self._files.read_table(self._files.sites)
+        found = self._files.read_later(self._files.sites)
         sites, classes = (found.get(name, []) for name in ("sites", "classes"))
         if not isinstance(classes, list) or not all("name" in one for one in sites):
             raise RunError(f"{self._files.sites} does not tell of sites")
@@ -135,8 +134,7 @@ class Run:
     @cached_property
     def energy(self) -> dict[str, Any]:
         """What energy.json says; empty where nothing was measured."""
-        path = self._files.energy
-        return read_sealed(path)[0] if path.exists() else {}
+        return self._files.read_later(self._files.energy)
 
     @property
     def energy_kwh(self) -> float | None:
