@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tomllib
+
 import pytest
 
 pytest.importorskip("flwr", reason="flwr is not installed: pip install 'gcfl[flower]'")
@@ -62,3 +64,10 @@ def test_a_public_seed_is_refused(tmp_path):
     asked = config.build(tiny(privacy={**CLEAN, "simulated_seed": True}))[0]
     with pytest.raises(ConfigError, match="simulated_seed"):
         export(asked, tmp_path / "app")
+
+
+@pytest.mark.parametrize("privacy", [{}, CLEAN])
+def test_an_app_asks_for_what_it_needs(privacy, tmp_path):
+    export(config.build(tiny(privacy=privacy))[0], tmp_path / "app")
+    project = tomllib.loads((tmp_path / "app" / "pyproject.toml").read_text())["project"]
+    assert project["dependencies"] == ["gcfl[flower,privacy]" if privacy else "gcfl[flower]"]

@@ -14,6 +14,7 @@ from gcfl import experiment as config
 from gcfl.base.data_types import Update
 from gcfl.base.errors import ConfigError
 from gcfl.coreset import Pool
+from gcfl.engine.audit import check_audit
 from gcfl.methods import PrivacyOptions, Replies, ServerView
 from gcfl.methods.accounting import ORDERS, cohort_epsilon, cohort_noise
 from gcfl.methods.ledger import CleanPlan, Ledger, clipped_sums
@@ -247,6 +248,11 @@ REFUSED = [
         },
         "engine.vectorised",
     ),
+    (
+        {"method": "fedavg", "privacy": {"client_epsilon": 8.0}, "server": {"clip": "median"}},
+        "server.clip cannot be had",
+    ),
+    ({"method": "median", "privacy": {"client_epsilon": 8.0}}, "cannot be had with median"),
 ]
 
 
@@ -254,6 +260,14 @@ REFUSED = [
 def test_what_is_not_covered_is_refused(changes, text):
     with pytest.raises(ConfigError, match=text.replace(".", r"\.")):
         prepared(**changes)
+
+
+@pytest.mark.parametrize("name", ["clean_epsilon", "client_epsilon"])
+def test_an_audit_tells_more_than_is_covered(name):
+    privacy = {name: 8.0, **({"input_range": [0.0, 16.0]} if name == "clean_epsilon" else {})}
+    ready = prepared(method="fedavg", privacy=privacy, audit={"share": "rate"})
+    with pytest.raises(ConfigError, match=rf"privacy\.{name} covers"):
+        check_audit(ready)
 
 
 def test_robust_goes_without_what_is_not_covered():

@@ -35,7 +35,7 @@ name = "gcfl-app"
 version = "1.0.0"
 description = {description}
 license = "Apache-2.0"
-dependencies = ["gcfl[flower]"]
+dependencies = ["gcfl[{extras}]"]
 
 [tool.hatch.build.targets.wheel]
 packages = ["."]
@@ -139,7 +139,9 @@ def export(experiment: Experiment, folder: Path, sites: tuple[str, ...] = ()) ->
     ready = prepared.experiment
     if ready.audit.asked:
         check_audit(prepared)
+    private = ready.privacy.clean_epsilon or ready.privacy.client_epsilon
     facts = {
+        "extras": "flower,privacy" if private else "flower",
         "method": ready.method,
         "source": markdown(Path(ready.data.source).name),
         "clients": len(prepared.federation.clients),
