@@ -414,6 +414,8 @@ def test_bad_samples_get_one_sentence(name):
         ({"transition": "square"}, "uniform, full or auto"),
         ({"temperature": 0.0}, "temperature must be"),
         ({"temperature": math.nan}, "temperature must be"),
+        ({"temperatures": (1.0, 0.0)}, "temperatures must be"),
+        ({"temperatures": ()}, "temperatures must be"),
         ({"pseudo_counts": 0.0}, "pseudo_counts must be"),
         ({"prior_rate": 1.0, "rate_weight": 1.0}, "prior_rate must be"),
         ({"prior_rate": 0.2}, "without each other"),

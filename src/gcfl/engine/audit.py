@@ -19,7 +19,7 @@ from gcfl.base.errors import ConfigError
 from gcfl.engine.checkpoint import Checkpoint
 from gcfl.engine.prepare import Given, Prepared, federate, prepare
 from gcfl.experiment import Experiment
-from gcfl.labels import NoiseModel, label_posterior, rate_interval
+from gcfl.labels import GRID, NoiseModel, label_posterior, rate_interval
 from gcfl.labels.evidence import NEVER, fits, past, put_together
 from gcfl.labels.strangeness import Strangeness, fit_strangeness
 from gcfl.methods import Setting
@@ -33,6 +33,8 @@ _NO_EVIDENCE = (
 )
 
 
+# A model that learnt from wrong labels is less sure than it should be: colder ones, too.
+_TEMPERATURES = (0.35, 0.5, *GRID)
 _NONE = 1e-4  # a rate that is as good as none: the fit itself never says 0
 
 
@@ -69,7 +71,7 @@ class Judge:
         """Of one site. memory: what it remembers of its labels."""
         pool = self.setting.pool(self.model, shard)
         logits, labels = pool.logits, shard.y
-        found = label_posterior(logits, labels, NoiseModel("auto"))
+        found = label_posterior(logits, labels, NoiseModel("auto", temperatures=_TEMPERATURES))
         # The rate's own spread: that of the temperature would be another question.
         warmth = found.temperature
         known = NoiseModel("uniform" if found.uniform else "auto", temperature=warmth)

@@ -43,8 +43,8 @@ class NoiseModel:
     transition: `uniform` has one rate ε, `full` a matrix with `pseudo_counts` per class towards the
     uniform one; `auto` is uniform unless the samples carry a matrix: one with a single pseudo-count
     per class, where its Bayes factor speaks for it (`em.worth`). temperature: τ, or None for the
-    best of `GRID` by the objective. train_prior: (C,) the class prior ρ that the model was trained
-    under, None for a uniform one. prior_rate: a rate r to shrink towards with the weight of
+    best of `temperatures` by the objective. train_prior: (C,) the class prior ρ that the model was
+    trained under, None for a uniform one. prior_rate: a rate r to shrink towards with the weight of
     `rate_weight` samples; an infinite weight holds ε = r. skew: what the client's samples came to
     it by: their true `classes`, of which it then has a prior of its own, or their `labels`; auto is
     whichever explains its samples better.
@@ -62,6 +62,7 @@ class NoiseModel:
     start: float = 0.3
     iterations: int = 25
     tolerance: float = 1e-6
+    temperatures: tuple[float, ...] = GRID
 
     def __post_init__(self) -> None:
         # Each is written so that NaN fails.
@@ -84,6 +85,8 @@ class NoiseModel:
             raise ConfigError("prior_rate and rate_weight have no effect without each other")
         if not 0 <= self.tolerance < math.inf:
             raise ConfigError(f"tolerance must be in [0, inf), got {self.tolerance!r}")
+        if not self.temperatures or not all(0 < one < math.inf for one in self.temperatures):
+            raise ConfigError(f"temperatures must be in (0, inf), got {self.temperatures!r}")
         if self.iterations < 1:
             raise ConfigError(f"iterations must be at least 1, got {self.iterations!r}")
 
@@ -201,7 +204,7 @@ def fit_samples(samples: em.Samples, model: NoiseModel, rule: em.Rule) -> em.Fit
     """Each client keeps the temperature, and the skew, whose uniform fit has the largest
     objective; and that fit, or a full matrix where the model has one.
     """
-    tried = GRID if model.temperature is None else (model.temperature,)
+    tried = model.temperatures if model.temperature is None else (model.temperature,)
     auto = model.skew == "auto"
     given = samples.twice() if auto else samples
     by_label = torch.full_like(given.weights[:, 0], model.skew == "labels", dtype=torch.bool)
