@@ -10,7 +10,6 @@ import multiprocessing
 import os
 import signal
 import stat
-import time
 import tomllib
 
 import numpy as np
@@ -195,9 +194,7 @@ def test_a_stopped_worker_is_ended():
     workers = ready.transport()
     pids = [process.pid for process in workers._processes]
     os.kill(pids[0], signal.SIGSTOP)
-    start = time.monotonic()
-    workers.close()
-    assert time.monotonic() - start < 60  # it ended at all
+    workers.close()  # it ends at all
     assert all(not process.is_alive() for process in workers._processes)
 
 

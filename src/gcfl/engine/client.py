@@ -103,8 +103,7 @@ def answer(
         delta, secret = setting.local_noise.applied(delta, known, client, broadcast.round)
         remembers[PRIVACY] = secret
         # What else it would tell is not covered: not its loss, nor how much it holds.
-        told = {name: tree for name, tree in payload.items() if name != "local"}
-        update = Update(delta, told, 1, dict.fromkeys(metrics, 0.0))
+        update = Update(delta, payload, 1, dict.fromkeys(metrics, 0.0))
     return Reply(update, remembers, observed)
 
 

@@ -75,7 +75,6 @@ class Prepared:
         )
 
     def rounds(self, transport: Transport) -> Rounds:
-        run = self.experiment
         return Rounds(
             setting=self.setting,
             method=self.method,
@@ -84,8 +83,8 @@ class Prepared:
             clients=len(self.federation.clients),
             cohort=self.cohort,
             transport=transport,
-            clean=run.clean,
-            evaluate_every=run.engine.evaluate_every,
+            clean=self.experiment.clean,
+            evaluate_every=self.experiment.engine.evaluate_every,
             held_out=self.held_out,
             names=self.federation.clients.names,
             privacy=self.privacy,

@@ -22,7 +22,7 @@ from flwr.serverapp import Grid
 from gcfl.base.data_types import IntArray, Shard, Tree
 from gcfl.base.files import locked, write_atomic, write_json
 from gcfl.base.seal import sealed
-from gcfl.engine.audit import Judge, check_audit
+from gcfl.engine.audit import Judge
 from gcfl.engine.checkpoint import Checkpoint
 from gcfl.engine.prepare import Prepared
 from gcfl.flower.transport import FACTS, accepted_of, ask, contents_of, records_of
@@ -36,7 +36,6 @@ from gcfl.results.shared import read_share
 log = logging.getLogger("gcfl")
 ACTION = "audit"
 _KIND = f"{MessageType.QUERY}.{ACTION}"
-_FILES = ("audit.csv", "audit.json", "cleaned.csv", "audit.html")
 
 
 @dataclass(frozen=True)
@@ -114,9 +113,9 @@ def write_at_site(
         threshold=options.threshold,
         correct=options.correct,
     )
-    write_atomic(folder / "audit.html", page.encode())
-    for name in _FILES:
-        (folder / name).chmod(0o600)
+    write_atomic(folder / "audit.html", page.encode(errors="backslashreplace"))
+    for path in folder.iterdir():
+        path.chmod(0o600)
     log.info("findings of this site: %s", folder / "audit.html")
 
 
@@ -129,7 +128,6 @@ def audit_sites(
     timeout: float | None,
 ) -> None:
     """Every site of a finished run, and sites.json. Asked again, only those that did not answer."""
-    check_audit(prepared)
     options = prepared.experiment.audit
     classes = tuple(map(str, prepared.federation.classes))
     asked = options.model_dump()
@@ -170,7 +168,7 @@ def _requests(prepared: Prepared, folder: RunFolder, options: AuditOptions) -> d
     federation, (groups, _) = prepared.federation, folder.read_model()
     judge = Judge.of(prepared.setting, groups["model"], federation.classes, federation.validation)
     usual = {"means": judge.usual.means, "quantiles": judge.usual.quantiles}
-    accepted = accepted_of(Checkpoint(folder.checkpoint).load()[1])
+    accepted = accepted_of(Checkpoint(folder.checkpoint).read()[1])
     return {
         client: Request(
             client,

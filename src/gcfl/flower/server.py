@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeGuard, cast
+from typing import Any, cast
 
 from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.serverapp import Grid, ServerApp
@@ -23,7 +23,7 @@ from gcfl.flower.app import log_as_flower, read_experiment
 from gcfl.flower.audit import audit_sites
 from gcfl.flower.site_data import Terms, serve_sites
 from gcfl.flower.transport import FACTS, OverGrid
-from gcfl.methods.answers import shown
+from gcfl.methods.answers import is_whole, shown
 from gcfl.methods.privacy_checks import check_deployed
 from gcfl.results.folder import RunFolder
 
@@ -194,9 +194,9 @@ class NodeRegistry:
         if "problem" in facts:
             return " ".join(str(facts["problem"]).split())
         client, samples, count = facts.get("client"), facts.get("samples"), len(self._names)
-        if not _is_whole(client, 0, count - 1):
+        if not is_whole(client, 0, count - 1):
             return f"a node says that it is client {shown(client)}, but there are {count}"
-        if not _is_whole(samples, 1, LARGEST):
+        if not is_whole(samples, 1, LARGEST):
             return f"{self._names[client]} says that it holds {shown(samples)} samples"
         before = self.nodes.get(client, node)
         if before != node and before in online:
@@ -231,10 +231,6 @@ class NodeRegistry:
                 f'say how many, flwr run ... --federation-config "num-supernodes={count} '
                 'client-resources-num-cpus=1"'
             )
-
-
-def _is_whole(value: object, low: int, high: int) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
 
 
 @contextmanager

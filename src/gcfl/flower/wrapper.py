@@ -186,7 +186,8 @@ class GCFL(Strategy):  # type: ignore[misc, unused-ignore]
         """
         _load(self._network, arrays)
         view = self._view(server_round)
-        target = {name: one.float() for name, one in self._selector.target(view).items()}
+        told = self._selector.target(view) or {}
+        target = {name: one.float() for name, one in told.items()}
         if not all(bool(torch.isfinite(one).all()) for one in target.values()):
             raise RunError(
                 f"round {server_round}: the clean set's gradient has NaN or infinite values: the "

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeGuard
 
 import torch
 from torch import Tensor
@@ -100,11 +101,9 @@ class Form:
                 return "it holds something else than tensors"
         known = self.holds(client)
         examples, metrics = update.examples, update.metrics
-        if not _is_whole(examples) or examples < 1:
-            return f"it says that it trained on {shown(examples)} samples"
-        if examples > (LARGEST if known is None else known):
-            said = "more than can be" if known is None else f"but that it holds {known}"
-            return f"it says that it trained on {shown(examples)} samples, {said}"
+        if not is_whole(examples, 1, LARGEST if known is None else known):
+            said = "" if known is None else f", but that it holds {known}"
+            return f"it says that it trained on {shown(examples)} samples{said}"
         if not isinstance(metrics, Mapping) or set(metrics) != set(METRICS):
             return f"its numbers are not {', '.join(METRICS)}"
         work = self._work(LARGEST if known is None else known)
@@ -132,11 +131,11 @@ class Form:
 
 def _beyond(name: str, value: object, low: float, high: float) -> str | None:
     """Why a number cannot be, or None."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    # Written so that NaN fails; infinite limits let nothing infinite pass.
-    if isinstance(value, int | float) and number and low <= value <= high and abs(value) < math.inf:
-        return None
-    return f"its {name} is {shown(value)}, which cannot be"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        fits = False
+    else:  # written so that NaN fails; infinite limits let nothing infinite pass
+        fits = low <= value <= high and abs(value) < math.inf
+    return None if fits else f"its {name} is {shown(value)}, which cannot be"
 
 
 def _unlike(group: str, sent: Sent, tree: Tree, samples: int) -> str | None:
@@ -157,8 +156,9 @@ def _unlike(group: str, sent: Sent, tree: Tree, samples: int) -> str | None:
     return None
 
 
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+def is_whole(value: object, low: int, high: int) -> TypeGuard[int]:
+    """Whether it is a whole number in that range, whatever a stranger sent."""
+    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
 
 
 def shown(value: object) -> str:

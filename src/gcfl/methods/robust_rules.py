@@ -42,7 +42,7 @@ from gcfl.methods.views import ServerView
 
 _STEPS = 1000  # of Weiszfeld's, at most
 _TOLERANCE = 1e-10  # largest change of a weight at the end
-_NEAREST = 1e-9  # distances below this share of the largest count as it: no division by 0
+_NEAREST = 1e-9  # smaller shares of a typical distance count as it: no division by 0
 
 
 class Robust(ServerRule):
@@ -90,7 +90,7 @@ class Comparing(Robust, Clipping):
 
     @property
     def fewest(self) -> int:
-        return 2 * self.mix + 3 if self.mix else 3
+        return 2 * self.mix + 3
 
     def mixture(self, view: ServerView, replies: Replies) -> tuple[FloatArray, FloatArray]:
         """(W (m, m), row i: the shares of all updates in what stands for the i-th; (m, m) squared
@@ -211,7 +211,9 @@ def weiszfeld(squared: FloatArray) -> FloatArray:
     """
     m = len(squared)
     weights: FloatArray = np.full(m, 1 / m)
-    smallest = _NEAREST * float(np.sqrt(np.median(squared)))
+    apart = squared[squared > 0]
+    # Of a typical distance: that of a liar may be any number. Where all are alike it is the mean.
+    smallest = _NEAREST * float(np.sqrt(np.median(apart))) if len(apart) else 0.0
     for _ in range(_STEPS if smallest else 0):
         spread = squared @ weights
         far = np.sqrt(np.maximum(spread - weights @ spread / 2, 0.0))

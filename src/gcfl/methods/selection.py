@@ -85,15 +85,18 @@ class Periodic(SelectionRule, Selector):
 
     def announce(self, state: Tree, view: ServerView) -> Mapping[int, Tree]:
         due = self._due(state, view)
-        if not due or view.ledger is None or not self.needs_target:
-            return dict.fromkeys(due, self.target(view)) if due else {}
-        found = view.ledger.target(lambda: view.pool, self._is_whole, view.round, self.every)
-        return {client: {"target": found} for client in due} if found is not None else {}
+        told = self.target(view) if due else None
+        return {} if told is None else dict.fromkeys(due, told)
 
-    def target(self, view: ServerView) -> Tree:
-        """What a client needs in order to choose; empty where it needs nothing."""
+    def target(self, view: ServerView) -> Tree | None:
+        """What a client needs in order to choose; empty where it needs nothing, None where no more
+        of the clean set may leave.
+        """
         if not self.needs_target:
             return {}
+        if view.ledger is not None:
+            limited = view.ledger.target(lambda: view.pool, self._is_whole, view.round, self.every)
+            return None if limited is None else {"target": limited}
         pool = view.pool
         gradient = whole_target if self._is_whole else label_wise_target
         return {"target": gradient(pool.features, pool.probabilities, pool.labels, pool.bias)}

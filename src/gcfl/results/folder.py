@@ -47,6 +47,8 @@ class RunFolder:
         self.sites = path / "sites.json"
         self.energy = path / "energy.json"
         self._written = Digests()
+        self._summary_stamp: tuple[int, int] | None = None
+        self._summary_table: dict[str, Any] = {}
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
@@ -72,10 +74,16 @@ class RunFolder:
         return self._read_summary().get("files") if self.summary.exists() else None
 
     def _read_summary(self) -> dict[str, Any]:
+        """Read once, unless it is written anew: every other file is checked against it."""
+        status = self.summary.stat()
+        stamp = status.st_mtime_ns, status.st_size
+        if stamp == self._summary_stamp:
+            return self._summary_table
         found, has_digest = read_sealed(self.summary)
         files = found.get("files")
         if not isinstance(found.get("rounds"), int) or has_digest != isinstance(files, dict):
             raise RunError(f"{self.summary} is damaged: it is not the summary of a run")
+        self._summary_stamp, self._summary_table = stamp, found
         return found
 
     def _check(self, path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from gcfl.base.errors import ConfigError
 from gcfl.base.record import RoundRecord
 from gcfl.methods import parse
+from gcfl.methods.catalogue import Slots
 
 
 def statement(settings: Mapping[str, Any], records: Sequence[RoundRecord]) -> list[str]:
@@ -51,7 +52,7 @@ def _of_clean(settings: Mapping[str, Any]) -> list[str]:
     }
     if ways := [name for name, there in trained.items() if there]:
         found.append(f"models that the server trains on it ({', '.join(ways)})")
-    judged = settings.get("train", {}).get("loss") == "corrected" or slots.select.name == "sift"
+    judged = _judged(settings, slots)
     choices = {
         "clean.warm_start": clean.get("warm_start") == "auto",
         "clean.lr": clean.get("lr") == "auto",
@@ -63,6 +64,9 @@ def _of_clean(settings: Mapping[str, Any]) -> list[str]:
     }
     if made := [name for name, there in choices.items() if there]:
         found.append(f"what was chosen or measured on it ({', '.join(made)})")
+    audit = settings.get("audit", {})
+    if audit.get("at_end") or audit.get("share", "none") != "none":
+        found.append("class means of its features, to sites that audit")
     if settings.get("data", {}).get("normalise", True) and not covered:
         found.append("its mean and sd, which normalise every input")
     return found
@@ -75,4 +79,14 @@ def _of_clients(settings: Mapping[str, Any]) -> list[str]:
         return ["what the method makes of their answers"]
     if not slots.server.uses_clients or not slots.server.shares:
         return []
-    return ["models that hold their updates"]
+    found = ["models that hold their updates"]
+    if _judged(settings, slots) and settings.get("labels", {}).get("pooling"):
+        found.append("to the server, their sizes and estimated rates of wrong labels")
+    if (share := settings.get("audit", {}).get("share", "none")) != "none":
+        found.append(f"to the server, what audits share ({share})")
+    return found
+
+
+def _judged(settings: Mapping[str, Any], slots: Slots) -> bool:
+    """Whether clients estimate which labels are wrong."""
+    return settings.get("train", {}).get("loss") == "corrected" or slots.select.name == "sift"

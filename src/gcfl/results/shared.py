@@ -21,6 +21,8 @@ import numpy.typing as npt
 
 from gcfl.base.data_types import IntArray
 from gcfl.base.errors import ConfigError, one_of
+from gcfl.base.options import LARGEST
+from gcfl.methods.answers import is_whole
 from gcfl.results.findings import Findings
 
 LEVELS = ("none", "rate", "matrix")
@@ -93,7 +95,7 @@ def read_share(told: Mapping[str, Any], level: str, classes: int) -> dict[str, A
 
 
 def _count(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+    if not is_whole(value, 0, LARGEST):
         raise ValueError(f"{value!r} is not a number of samples")
     return value
 
