@@ -1,4 +1,4 @@
-"""Runs from Python: `gcfl.run(...)`, `gcfl.resume(folder)`, `gcfl.load(folder)`; `gcfl.audit`."""
+"""`gcfl.run(...)`, `gcfl.resume(folder)`, `gcfl.load(folder)`, `gcfl.verify(folder)`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any, cast
 import numpy as np
 
 from gcfl import experiment as config
+from gcfl.api.inputs import Size, take_data
 from gcfl.base.codec import decode
 from gcfl.base.errors import ConfigError, RunError
-from gcfl.data import Source, arrays, from_huggingface, is_huggingface
+from gcfl.data import Source
 from gcfl.engine import Given, Lifecycle, Observer, OnRound, OnStart, one_thread, prepare
-from gcfl.engine.audit import Audit, audit_run
 from gcfl.engine.checkpoint import Checkpoint
 from gcfl.experiment import Experiment
 from gcfl.models.trained import ModelGiven
@@ -24,8 +24,6 @@ from gcfl.results.run import NO_DIGESTS, Run, how_to_continue
 
 log = logging.getLogger("gcfl")
 DEFAULT_OUT = "runs"
-_GIVEN = {"data": "source", "model": "model"}
-Size = int | float
 Result = Run  # its name before there was one class for all readers
 
 
@@ -58,7 +56,7 @@ def run(
     explicit: dict[str, Any] = {}
     if not isinstance(out, str | os.PathLike):
         raise ConfigError(f"out must be the path of a folder, got {out!r}")
-    source = _take_data(explicit, data, validation, test, classes)
+    source = take_data(explicit, data, validation, test, classes)
     by_name = model is None or isinstance(model, str | Mapping)
     if isinstance(model, Mapping):
         explicit.update({f"model.{key}": value for key, value in model.items()})
@@ -78,53 +76,6 @@ def run(
     warn_unused(experiment, [name for name in unused if name in single])
     given = Given(source, None if by_name else cast(ModelGiven, model))
     return execute(experiment, given, Path(out), fresh, on_start, on_round)
-
-
-def _take_data(
-    explicit: dict[str, Any], data: Any, validation: Any, test: Any, classes: Any
-) -> Source | None:
-    """Arrays to a source; sizes and names to settings."""
-    own = {"validation": validation, "test": test}
-    pairs: dict[str, Any] = {
-        name: value
-        for name, value in own.items()
-        if not (value is None or isinstance(value, int | float))
-    }
-    explicit.update(
-        {
-            f"data.{name}": value
-            for name, value in own.items()
-            if value is not None and name not in pairs
-        }
-    )
-    if isinstance(data, Mapping) and not is_huggingface(data):
-        table = {str(name): value for name, value in data.items() if name != "source"}
-        explicit.update({f"data.{name}": value for name, value in table.items()})
-        data = data.get("source")
-    else:
-        table = {}
-    if is_huggingface(data):
-        columns = {name: table[name] for name in ("label", "group", "image_size") if name in table}
-        options = config.build({"data": columns})[0].data
-        data = from_huggingface(data, options.label, options.group, options.image_size)
-    if isinstance(data, Source):
-        if pairs or classes is not None:
-            raise ConfigError(
-                f"{data.name} brings its own sets and classes: validation and test can only be "
-                "sizes"
-            )
-        explicit["data.source"] = data.name
-        return data
-    if data is None or isinstance(data, str | os.PathLike):
-        if pairs or classes is not None:
-            raise ConfigError("validation, test and classes as arrays go with data=(x, y)")
-        if data is not None:
-            explicit["data.source"] = os.fspath(data)
-        return None
-    source = arrays(data, pairs.get("validation"), pairs.get("test"), classes)
-    explicit["data.source"] = source.name
-    explicit.update({f"data.{name}": len(getattr(source, name)[1]) for name in pairs})
-    return source
 
 
 def warn_unused(experiment: Experiment, unused: Sequence[str]) -> None:
@@ -180,41 +131,6 @@ def verify(folder: str | os.PathLike[str]) -> list[str]:
     if files.model.exists():
         decode(files.model.read_bytes(), str(files.model))
     return lacking
-
-
-def audit(
-    run: Run | str | os.PathLike[str],
-    data: Any = None,
-    model: ModelGiven | None = None,
-    *,
-    validation: Any = None,
-    test: Any = None,
-    classes: Sequence[str | int] | None = None,
-) -> Audit:
-    """Which labels of a finished run's clients are wrong: `audit.sites`, a `Findings` for each.
-
-    data, validation, test, classes, model: what a run from Python was given; a run that `gcfl.run`
-    has just returned still knows them.
-    """
-    run = run if isinstance(run, Run) else load(run, model)
-    if not run.finished:
-        raise RunError(f"{run.folder} is not finished: {run.how_to_continue}")
-    explicit: dict[str, Any] = {}
-    source = _take_data(explicit, data, validation, test, classes)
-    given = Given(source, model)
-    if source is None and model is None and isinstance(run.given, Given):
-        given = run.given
-    lacking = [name for name in run.config.get("given", {}) if name in ("data", "model")]
-    lacking = [name for name in lacking if getattr(given, _GIVEN[name]) is None]
-    if lacking:
-        raise ConfigError(
-            f"{run.folder} was made from Python: pass the same {' and '.join(lacking)} to "
-            "gcfl.audit(run, data=..., model=...)"
-        )
-    files = RunFolder.open(run.folder)
-    experiment, _ = config.compose(files.config, {})
-    with one_thread():
-        return audit_run(files, experiment, given)
 
 
 def execute(

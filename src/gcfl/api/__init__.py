@@ -1,0 +1,6 @@
+"""gcfl from Python: what `import gcfl` offers."""
+
+from gcfl.api.auditing import audit
+from gcfl.api.running import Result, execute, load, resume, run, verify, warn_unused
+
+__all__ = ["Result", "audit", "execute", "load", "resume", "run", "verify", "warn_unused"]
