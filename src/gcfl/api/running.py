@@ -53,16 +53,35 @@ def run(
     budget=0.1, rounds=50, seed=0, workers=2) or as tables (train={"lr": 0.05}, coreset={"score":
     "distance"}).
     """
-    explicit: dict[str, Any] = {}
     if not isinstance(out, str | os.PathLike):
         raise ConfigError(f"out must be the path of a folder, got {out!r}")
+    plain, given = brought(
+        data, model, validation=validation, test=test, classes=classes, method=method, **settings
+    )
+    experiment, unused = config.compose(Path(config_file) if config_file else None, plain)
+    single = {config.SHORT.get(name, name) for name in settings}
+    warn_unused(experiment, [name for name in unused if name in single])
+    return execute(experiment, given, Path(out), fresh, on_start, on_round)
+
+
+def brought(
+    data: Any = None,
+    model: Any = None,
+    *,
+    validation: Any = None,
+    test: Any = None,
+    classes: Sequence[str | int] | None = None,
+    **settings: Any,
+) -> tuple[dict[str, Any], Given]:
+    """What a call asks for, as settings by dotted name, and what it brings besides."""
+    explicit: dict[str, Any] = {}
     source = take_data(explicit, data, validation, test, classes)
     by_name = model is None or isinstance(model, str | Mapping)
     if isinstance(model, Mapping):
         explicit.update({f"model.{key}": value for key, value in model.items()})
     elif model is not None:
         explicit["model.name"] = model if by_name else "given"
-    for name, value in {"method": method, **settings}.items():
+    for name, value in settings.items():
         if isinstance(value, Mapping):
             explicit.update({f"{name}.{key}": inner for key, inner in value.items()})
         elif value is not None:
@@ -71,11 +90,7 @@ def run(
         name: value.item() if isinstance(value, np.generic) else value
         for name, value in explicit.items()
     }
-    experiment, unused = config.compose(Path(config_file) if config_file else None, plain)
-    single = {config.SHORT.get(name, name) for name in settings}
-    warn_unused(experiment, [name for name in unused if name in single])
-    given = Given(source, None if by_name else cast(ModelGiven, model))
-    return execute(experiment, given, Path(out), fresh, on_start, on_round)
+    return plain, Given(source, None if by_name else cast(ModelGiven, model))
 
 
 def warn_unused(experiment: Experiment, unused: Sequence[str]) -> None:
