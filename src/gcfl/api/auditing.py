@@ -27,17 +27,18 @@ def audit(
     validation: Any = None,
     test: Any = None,
     classes: Sequence[str | int] | None = None,
+    groups: Sequence[Any] | None = None,
 ) -> Audit:
     """Which labels of a finished run's clients are wrong: `audit.sites`, a `Findings` for each.
 
-    data, validation, test, classes, model: what a run from Python was given; a run that `gcfl.run`
-    has just returned still knows them.
+    data, validation, test, classes, groups, model: what a run from Python was given; a run that
+    `gcfl.run` has just returned still knows them.
     """
     run = run if isinstance(run, Run) else load(run, model)
     if not run.finished:
         raise RunError(f"{run.folder} is not finished: {run.how_to_continue}")
     explicit: dict[str, Any] = {}
-    source = take_data(explicit, data, validation, test, classes)
+    source = take_data(explicit, data, validation, test, classes, groups)
     given = Given(source, model)
     if source is None and model is None and isinstance(run.given, Given):
         given = run.given

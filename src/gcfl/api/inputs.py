@@ -1,20 +1,30 @@
-"""What a call from Python brings: arrays, datasets, settings."""
+"""What a call from Python brings: arrays, datasets, each client's data, settings."""
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+import torch.utils.data
+
 from gcfl import experiment as config
 from gcfl.base.errors import ConfigError
-from gcfl.data import Source, arrays, from_huggingface, is_huggingface
+from gcfl.data import Source, arrays, from_huggingface, gathered, in_groups, is_huggingface
 
+log = logging.getLogger("gcfl")
 Size = int | float
 
 
 def take_data(
-    explicit: dict[str, Any], data: Any, validation: Any, test: Any, classes: Any
+    explicit: dict[str, Any],
+    data: Any,
+    validation: Any,
+    test: Any,
+    classes: Any,
+    groups: Any = None,
 ) -> Source | None:
     """Arrays to a source; sizes and names to settings."""
     own = {"validation": validation, "test": test}
@@ -30,31 +40,108 @@ def take_data(
             if value is not None and name not in pairs
         }
     )
-    if isinstance(data, Mapping) and not is_huggingface(data):
+    table: dict[str, Any] = {}
+    if isinstance(data, Mapping) and not is_huggingface(data) and not _has_clients(data):
         table = {str(name): value for name, value in data.items() if name != "source"}
         explicit.update({f"data.{name}": value for name, value in table.items()})
         data = data.get("source")
-    else:
-        table = {}
+    if data is None or isinstance(data, str | os.PathLike):
+        if pairs or classes is not None or groups is not None:
+            raise ConfigError("validation, test, classes and groups as arrays go with data=(x, y)")
+        if data is not None:
+            explicit["data.source"] = os.fspath(data)
+        return None
+    source = _source(data, pairs, classes, table)
+    explicit["data.source"] = source.name
+    explicit.update({f"data.{name}": len(getattr(source, name)[1]) for name in pairs})
+    if groups is not None:
+        source = in_groups(source, groups)
+        explicit.setdefault("data.partition", "groups")
+        explicit.setdefault("data.clients", len(np.unique(source.groups)))  # type: ignore[arg-type]
+    if source.clients is not None:
+        explicit.setdefault("data.partition", "given")
+        explicit.setdefault("data.clients", len(source.clients))
+    return source
+
+
+def _source(data: Any, pairs: Mapping[str, Any], classes: Any, table: Mapping[str, Any]) -> Source:
+    """One source from samples of any kind; `table`: settings that were given along with them."""
     if is_huggingface(data):
-        columns = {name: table[name] for name in ("label", "group", "image_size") if name in table}
-        options = config.build({"data": columns})[0].data
-        data = from_huggingface(data, options.label, options.group, options.image_size)
+        data = _from_huggingface(data, table)
     if isinstance(data, Source):
         if pairs or classes is not None:
             raise ConfigError(
                 f"{data.name} brings its own sets and classes: validation and test can only be "
                 "sizes"
             )
-        explicit["data.source"] = data.name
         return data
-    if data is None or isinstance(data, str | os.PathLike):
-        if pairs or classes is not None:
-            raise ConfigError("validation, test and classes as arrays go with data=(x, y)")
-        if data is not None:
-            explicit["data.source"] = os.fspath(data)
-        return None
-    source = arrays(data, pairs.get("validation"), pairs.get("test"), classes)
-    explicit["data.source"] = source.name
-    explicit.update({f"data.{name}": len(getattr(source, name)[1]) for name in pairs})
-    return source
+    sets = pairs.get("validation"), pairs.get("test"), classes
+    if not _has_clients(data):
+        return arrays(data, *sets)
+    named = data.items() if isinstance(data, Mapping) else enumerate(data)
+    parts = {str(name): _plain(part, table) for name, part in named}
+    if len(parts) < len(data):
+        raise ConfigError("two clients of data have the same name")
+    lacking = [name for name in ("validation", "test") if name not in pairs]
+    if lacking:
+        log.warning(
+            "no %s given: cut from the clients' own samples, an equal share of each; where their "
+            "labels are wrong, so are those",
+            " and ".join(f"{name}=(x, y)" for name in lacking),
+        )
+    return gathered(parts, *sets)
+
+
+def _from_huggingface(data: Any, table: Mapping[str, Any]) -> Source:
+    columns = {name: table[name] for name in ("label", "group", "image_size") if name in table}
+    options = config.build({"data": columns})[0].data
+    return from_huggingface(data, options.label, options.group, options.image_size)
+
+
+def _plain(part: Any, table: Mapping[str, Any]) -> Any:
+    """One client's samples as a pair or a torch Dataset."""
+    source = _from_huggingface(part, table) if is_huggingface(part) else part
+    if not isinstance(source, Source):
+        return part
+    if source.validation is not None or source.test is not None:
+        raise ConfigError(
+            f"{source.name} brings a validation or test set of its own; give a client one split"
+        )
+    return source.x, np.asarray(source.classes)[source.y]
+
+
+def _has_clients(data: Any) -> bool:
+    """Whether data is a dict or list with the samples of each client, and not one of settings, or
+    a pair; what could be either is refused.
+    """
+    if isinstance(data, Mapping) and not is_huggingface(data):
+        samples = {name: _is_samples(value) for name, value in data.items()}
+        others = [name for name, one in samples.items() if one and name != "source"]
+        if "source" in data:
+            if others:
+                raise ConfigError(
+                    f"data has 'source' and is read as settings, but {others[0]!r} holds samples; "
+                    "give the client 'source' another name, or put all clients below 'source'"
+                )
+            return False
+    elif isinstance(data, list | tuple):
+        samples = {place: _is_samples(value) for place, value in enumerate(data)}
+        if len(data) == 2 and not all(samples.values()):
+            return False  # (x, y)
+    else:
+        return False
+    wrong = [name for name, one in samples.items() if not one]
+    if wrong and len(wrong) < len(samples):
+        raise ConfigError(
+            f"data holds the samples of each client, but {wrong[0]!r} is no pair (x, y) and no "
+            "dataset; settings go beside them: data={'source': {...}, 'min_size': 5}"
+        )
+    return bool(samples) and not wrong
+
+
+def _is_samples(value: Any) -> bool:
+    """Whether it looks like the samples of one client: a dataset, or a pair of rows."""
+    if isinstance(value, torch.utils.data.Dataset | Source) or is_huggingface(value):
+        return True
+    rows = isinstance(value, list | tuple) and len(value) == 2
+    return rows and all(hasattr(one, "__len__") and not isinstance(one, str) for one in value)

@@ -29,12 +29,13 @@ Result = Run  # its name before there was one class for all readers
 
 def run(
     method: str | None = None,
-    data: str | tuple[Any, Any] | Source | Mapping[str, Any] | None = None,
+    data: str | tuple[Any, Any] | Source | Sequence[Any] | Mapping[str, Any] | None = None,
     model: str | ModelGiven | Mapping[str, Any] | None = None,
     *,
     validation: tuple[Any, Any] | Size | None = None,
     test: tuple[Any, Any] | Size | None = None,
     classes: Sequence[str | int] | None = None,
+    groups: Sequence[Any] | None = None,
     config_file: str | os.PathLike[str] | None = None,
     out: str | os.PathLike[str] = DEFAULT_OUT,
     fresh: bool = False,
@@ -45,18 +46,26 @@ def run(
     """Train, and return the result; the same call again continues or returns what is there.
 
     data: a name of `gcfl list data`, a path, arrays (x, y), a torch Dataset or a Hugging Face one;
-    or a table of settings with any of these as "source": data={"source": dataset, "label":
-    "species", "image_size": 64}. validation and test: arrays (x, y) or a torch Dataset of their
-    own, or how much of data to cut off for them. model: a name of `gcfl list models`, a torch
-    module, or a class or function that makes one (called under the run's seed). Either may also be
-    a table of its settings. Other settings go by their short names (clients=10, noise=0.4,
-    budget=0.1, rounds=50, seed=0, workers=2) or as tables (train={"lr": 0.05}, coreset={"score":
-    "distance"}).
+    what each client holds, as a list or by name: data={"north": (x, y), "south": dataset}; or a
+    table of settings with any of these as "source": data={"source": dataset, "label": "species",
+    "image_size": 64}. groups: a name for each sample of data=(x, y); a client for each.
+    validation and test: arrays (x, y) or a torch Dataset of their own, or how much of data to cut
+    off for them. model: a name of `gcfl list models`, a torch module, or a class or function that
+    makes one (called under the run's seed). Either may also be a table of its settings. Other
+    settings go by their short names (clients=10, noise=0.4, budget=0.1, rounds=50, seed=0,
+    workers=2) or as tables (train={"lr": 0.05}, coreset={"score": "distance"}).
     """
     if not isinstance(out, str | os.PathLike):
         raise ConfigError(f"out must be the path of a folder, got {out!r}")
     plain, given = brought(
-        data, model, validation=validation, test=test, classes=classes, method=method, **settings
+        data,
+        model,
+        validation=validation,
+        test=test,
+        classes=classes,
+        groups=groups,
+        method=method,
+        **settings,
     )
     experiment, unused = config.compose(Path(config_file) if config_file else None, plain)
     single = {config.SHORT.get(name, name) for name in settings}
@@ -71,11 +80,12 @@ def brought(
     validation: Any = None,
     test: Any = None,
     classes: Sequence[str | int] | None = None,
+    groups: Sequence[Any] | None = None,
     **settings: Any,
 ) -> tuple[dict[str, Any], Given]:
     """What a call asks for, as settings by dotted name, and what it brings besides."""
     explicit: dict[str, Any] = {}
-    source = take_data(explicit, data, validation, test, classes)
+    source = take_data(explicit, data, validation, test, classes, groups)
     by_name = model is None or isinstance(model, str | Mapping)
     if isinstance(model, Mapping):
         explicit.update({f"model.{key}": value for key, value in model.items()})

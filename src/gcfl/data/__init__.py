@@ -2,6 +2,7 @@
 
 from gcfl.data.arrays import arrays
 from gcfl.data.federation import ClientData, Federation, alone, build, normaliser
+from gcfl.data.gathered import gathered, in_groups
 from gcfl.data.noise import Truth
 from gcfl.data.options import DataOptions, digest
 from gcfl.data.readers import Reader, formats
@@ -26,6 +27,8 @@ __all__ = [
     "digest",
     "formats",
     "from_huggingface",
+    "gathered",
+    "in_groups",
     "is_huggingface",
     "normaliser",
     "on_the_hub",

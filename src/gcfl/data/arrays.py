@@ -30,12 +30,12 @@ def arrays(
     beginning to end. The classes are those given, else those that the Dataset names, else the
     sorted labels of y.
     """
-    if classes is None and isinstance(data, torch.utils.data.Dataset):
-        classes = _class_names(data)
-    pairs = {"data": _pair("data", data)}
+    if classes is None:
+        classes = class_names(data)
+    pairs = {"data": as_pair("data", data)}
     for name, pair in (("validation", validation), ("test", test)):
         if pair is not None:
-            pairs[name] = _pair(name, pair)
+            pairs[name] = as_pair(name, pair)
     if classes is None:
         classes = np.unique(pairs["data"][1]).tolist()
     classes = [label.item() if isinstance(label, np.generic) else label for label in classes]
@@ -64,7 +64,8 @@ def arrays(
     )
 
 
-def _pair(name: str, pair: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+def as_pair(name: str, pair: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """x (n, ...) of bytes or float32, and y (n,) of int64 or text, checked; name: for messages."""
     if isinstance(pair, torch.utils.data.Dataset):
         pair = _collect(name, pair)
     if not isinstance(pair, tuple | list) or len(pair) != 2:
@@ -112,8 +113,10 @@ def _not_finite(block: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     return np.logical_not(finite.all(axis=1))
 
 
-def _class_names(dataset: Any) -> Any:
-    """A Dataset's own, or those of the one that it is a part of (torch's Subset)."""
+def class_names(dataset: Any) -> Any:
+    """A torch Dataset's own, or those of the one that it is a part of (torch's Subset)."""
+    if not isinstance(dataset, torch.utils.data.Dataset):
+        return None
     while not hasattr(dataset, "classes") and hasattr(dataset, "dataset"):
         dataset = dataset.dataset
     return getattr(dataset, "classes", None)
@@ -162,7 +165,7 @@ def _collect(name: str, dataset: Any) -> Pair:
         ys.append(label.item())
     if not xs:
         raise DataError(f"{name} is empty")
-    names = _class_names(dataset)
+    names = class_names(dataset)
     if names is not None and all(
         isinstance(label, int) and 0 <= label < len(names) for label in ys
     ):

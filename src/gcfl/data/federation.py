@@ -19,7 +19,7 @@ from gcfl.data.add_noise import Observed, add_noise, add_noise_to_set
 from gcfl.data.cleaned import relabelled
 from gcfl.data.noise import Truth
 from gcfl.data.options import DataOptions, check
-from gcfl.data.partition import Partition, assign
+from gcfl.data.partition import Partition, assign, spread
 from gcfl.data.source import Pair, Source, cache_folder
 
 LARGEST_IN_MEMORY = 2 << 30  # bytes; above, the clients' samples are a mapped file
@@ -202,6 +202,8 @@ def split(source: Source, options: DataOptions, seed: int) -> tuple[IntArray, Sh
             f"{n} samples for the clients"
         )
     shuffled = rng.stream(seed, "split").permutation(n)
+    if source.alike and source.groups is not None:
+        shuffled = spread(source.groups, shuffled)
     test, validation, rest = np.split(shuffled, [test_size, test_size + validation_size])
     if options.validation_balanced and validation_size:
         validation, rest = _balanced(source.y, shuffled[test_size:], validation_size)

@@ -58,15 +58,14 @@ def assign(
     """
     labels, classes, clients = source.y[rows], len(source.classes), options.clients
     names: tuple[str, ...] | None = None
-    if options.partition == "given":
-        if options.owners is None:
-            raise ConfigError(
-                "partition 'given' needs data.owners: a file with the client's name of every "
-                "sample, one per line"
-            )
-        lines = np.array(source.lines(options.owners, "data.owners"))
+    if options.partition == "given" or source.clients is not None:
+        lines, everyone = _owners(source, options)
         _warn_of_lost("clients", lines, rows)
         found, owners = np.unique(lines[rows], return_inverse=True)
+        if everyone is not None:  # in the order they were given in
+            place = {name: number for number, name in enumerate(everyone)}
+            order = np.argsort([place[name] for name in found.tolist()])
+            found, owners = found[order], np.argsort(order)[owners]
         clients, names = len(found), tuple(found.tolist())
     elif clients * options.min_size > len(rows):
         raise _too_few(len(rows), clients, options.min_size)
@@ -96,6 +95,42 @@ def assign(
             f"samples, fewer than data.min_size ({options.min_size}); lower data.min_size"
         )
     return partition, names
+
+
+def _owners(
+    source: Source, options: DataOptions
+) -> tuple[npt.NDArray[Any], tuple[str, ...] | None]:
+    """(n,) whose each sample is, by a file or by the data itself; then also the clients' order."""
+    if source.clients is None or source.groups is None:
+        if options.owners is None:
+            raise ConfigError(
+                "partition 'given' needs data.owners: a file with the client's name of every "
+                "sample, one per line"
+            )
+        return np.array(source.lines(options.owners, "data.owners")), None
+    if options.partition != "given" or options.owners is not None:
+        setting = "partition" if options.partition != "given" else "owners"
+        raise ConfigError(
+            f"data.{setting} has no effect on data that comes client by client: everyone keeps "
+            "what it was given"
+        )
+    if options.clients != len(source.clients):
+        raise ConfigError(
+            f"data.clients is {options.clients}, but data was given for {len(source.clients)} "
+            "clients; leave data.clients out"
+        )
+    return source.groups, source.clients
+
+
+def spread(groups: npt.NDArray[Any], order: IntArray) -> IntArray:
+    """Rows (n,) in an order whose every stretch has the same share of each group, to within one
+    sample; within a group they stay as they were.
+    """
+    _, group, sizes = np.unique(groups[order], return_inverse=True, return_counts=True)
+    by_group = np.argsort(group, kind="stable")
+    rank = np.empty(len(order))
+    rank[by_group] = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return order[np.argsort((rank + 0.5) / sizes[group], kind="stable")]
 
 
 def _warn_of_lost(what: str, names: npt.NDArray[Any], rows: IntArray) -> None:

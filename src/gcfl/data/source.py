@@ -61,6 +61,8 @@ class Source:
     test sets. own: somebody's own data, whose labels nobody vouches for. rows, of: where these
     samples are some of more, their rows among those, and how many those are. columns: a table's, in
     the order of the features. names (n,): what their owner calls the samples, such as their files.
+    clients: where `groups` says whose each sample is, the clients' names in their order. alike: the
+    server's and the test set are cut from every group in equal shares.
     """
 
     name: str
@@ -76,6 +78,8 @@ class Source:
     of: int | None = None
     columns: tuple[str, ...] | None = None
     names: tuple[str, ...] | None = None
+    clients: tuple[str, ...] | None = None
+    alike: bool = False
 
     def __len__(self) -> int:
         return len(self.y)
