@@ -19,12 +19,13 @@ __all__ = [
     "audit",
     "from_huggingface",
     "load",
+    "recommend",
     "resume",
     "run",
 ]
 
 if TYPE_CHECKING:
-    from gcfl.api import Result, audit, load, resume, run
+    from gcfl.api import Result, audit, load, recommend, resume, run
     from gcfl.base.errors import GcflError
     from gcfl.data import from_huggingface
     from gcfl.results.run import Run

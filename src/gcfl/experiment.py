@@ -66,6 +66,8 @@ class EngineOptions(Options):
     """rounds between two checkpoints"""
     evaluate_every: Count = 1
     """rounds between two evaluations on the test set"""
+    evaluate_on: Literal["test", "held-out"] = "test"
+    """accuracy is of the test set, or of what clean.hold_out keeps back (the test set is unseen)"""
 
 
 class Experiment(Options):

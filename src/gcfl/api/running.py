@@ -14,7 +14,7 @@ from gcfl import experiment as config
 from gcfl.api.inputs import Size, take_data
 from gcfl.base.codec import decode
 from gcfl.base.errors import ConfigError, RunError
-from gcfl.data import Source
+from gcfl.data import Federation, Source
 from gcfl.engine import Given, Lifecycle, Observer, OnRound, OnStart, one_thread, prepare
 from gcfl.engine.checkpoint import Checkpoint
 from gcfl.experiment import Experiment
@@ -165,10 +165,13 @@ def execute(
     fresh: bool = False,
     on_start: OnStart | None = None,
     on_round: OnRound | None = None,
+    federated: tuple[Source, Federation] | None = None,
 ) -> Run:
-    """Run an experiment into its folder below `out`, continue it, or return it as it is."""
+    """Run an experiment into its folder below `out`, continue it, or return it as it is. federated:
+    where the data is ready.
+    """
     with one_thread():
-        prepared = prepare(experiment, given)
+        prepared = prepare(experiment, given, federated)
         engine, federation = prepared.experiment.engine, prepared.federation
         folder = RunFolder(out / prepared.experiment.folder_name())
         if fresh:

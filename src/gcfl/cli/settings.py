@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from gcfl.base.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
+    from gcfl.api.candidates import Wanted
     from gcfl.experiment import Experiment
 
 
@@ -85,9 +86,9 @@ def _value(text: str) -> Any:
         return text
 
 
-def settings_of(rest: list[str]) -> tuple[Experiment, list[str]]:
-    """The experiment of [CONFIG.toml] [--name value ...], and which flags its method ignores."""
-    from gcfl.experiment import compose
+def wanted_of(rest: list[str]) -> Wanted:
+    """[CONFIG.toml] [--name value ...], read but not checked yet."""
+    from gcfl.api.candidates import Wanted
 
     files, explicit = overrides(rest)
     if len(files) > 1:
@@ -97,4 +98,12 @@ def settings_of(rest: list[str]) -> tuple[Experiment, list[str]]:
         )
     values = {name: value for name, (_, value) in explicit.items()}
     flags = {name: flag for name, (flag, _) in explicit.items()}
-    return compose(Path(files[0]) if files else None, values, flags)
+    return Wanted(Path(files[0]) if files else None, values, flags)
+
+
+def settings_of(rest: list[str]) -> tuple[Experiment, list[str]]:
+    """The experiment of [CONFIG.toml] [--name value ...], and which flags its method ignores."""
+    from gcfl.experiment import compose
+
+    wanted = wanted_of(rest)
+    return compose(wanted.file, wanted.explicit, wanted.flags)

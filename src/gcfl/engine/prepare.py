@@ -218,9 +218,16 @@ def federate(experiment: Experiment, given: Given) -> tuple[Source, Federation]:
 
 
 def _hold_out(experiment: Experiment, federation: Federation) -> tuple[Federation, Shard | None]:
-    """A part of the server's set that nothing else sees, not even the normalisation."""
-    share = experiment.clean.hold_out
+    """A part of the server's set that nothing else sees, not even the normalisation; it takes the
+    place of the test set where that is not to be looked at.
+    """
+    share, instead = experiment.clean.hold_out, experiment.engine.evaluate_on == "held-out"
     if not share:
+        if instead:
+            raise ConfigError(
+                "engine.evaluate_on = 'held-out' needs clean.hold_out: a share of the server's "
+                "clean set to measure on"
+            )
         return federation, None
     whole = federation.validation
     size = resolve_size(float(share), len(whole))
@@ -229,12 +236,17 @@ def _hold_out(experiment: Experiment, federation: Federation) -> tuple[Federatio
             f"clean.hold_out leaves nothing of the server's {len(whole)} clean samples"
         )
     order = rng.stream(experiment.seed, "hold-out").permutation(len(whole))
+    if instead:  # each class alike in both parts: of its samples, evenly spaced ones
+        order = order[np.argsort(whole.y.numpy()[order], kind="stable")]
+        places = (np.arange(size) * len(whole) + len(whole) // 2) // size
+        order = np.concatenate([order[places], np.delete(order, places)])
     held, rest = (
         Shard(whole.x[rows], whole.y[rows], whole.ids[rows])
         for rows in (np.sort(order[:size]), np.sort(order[size:]))
     )
     normaliser = data.normaliser(rest.x) if experiment.data.normalise else None
-    return replace(federation, validation=rest, normaliser=normaliser), held
+    test = held if instead else federation.test
+    return replace(federation, validation=rest, normaliser=normaliser, test=test), held
 
 
 def _settled(

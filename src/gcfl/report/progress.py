@@ -106,6 +106,36 @@ class Progress:
             )
 
 
+class Trials:
+    """The same for several short runs: pass `trial` and `round`."""
+
+    def __init__(self, quiet: bool) -> None:
+        self._quiet = quiet
+        self._console = Console(file=sys.stderr, highlight=False)
+        self._handler = _Warnings(self._console)
+        what = TextColumn("{task.fields[what]}")
+        silent = quiet or not self._console.is_terminal
+        self._bar = Bar(*columns("round", what), console=self._console, disable=silent)
+        self._task = self._bar.add_task("rounds", total=0, what="")
+
+    def __enter__(self) -> Trials:
+        logging.getLogger("gcfl").addHandler(self._handler)
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+        logging.getLogger("gcfl").removeHandler(self._handler)
+
+    def trial(self, name: str, rounds: int) -> None:
+        self._bar.reset(self._task, total=rounds, what=f"trying {escape(name)}")
+        if not self._quiet and not self._console.is_terminal:
+            self._console.print(f"trying {escape(name)}, {rounds} rounds")
+
+    def round(self, _: RoundRecord) -> None:
+        self._bar.advance(self._task)
+
+
 class _Warnings(logging.Handler):
     """The package's warnings, and what it says of long work, not torn by the bar."""
 

@@ -1,0 +1,233 @@
+"""`gcfl.recommend(...)`: a few methods tried for a few rounds, and which of them to take.
+
+Each trial is an ordinary run of few rounds, in which a part of the server's clean set takes the
+place of the test set (`engine.evaluate_on`): no trial has anything of the test set in reach. All
+are judged on the same held-out samples, so their losses are compared sample by sample. Where a
+difference is within the noise of so few samples, experience decides: the earlier of
+`candidates.KNOWN`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from torch.nn.functional import cross_entropy
+
+from gcfl.api.candidates import (
+    BASELINES,
+    FIRST,
+    SERVER_ONLY,
+    Candidate,
+    Wanted,
+    candidates,
+)
+from gcfl.api.inputs import Size
+from gcfl.api.recommendation import Cost, Facts, Recommendation, Trial, chosen, expected_cost
+from gcfl.api.running import brought, execute
+from gcfl.base.data_types import Shard
+from gcfl.base.errors import ConfigError, GcflError, Interrupted, RunError
+from gcfl.data import Federation, Source
+from gcfl.engine import Given, OnRound, federate, one_thread, prepare
+from gcfl.experiment import Experiment
+from gcfl.labels import fit_temperature
+from gcfl.models.trained import ModelGiven
+from gcfl.results.run import Run
+
+log = logging.getLogger("gcfl")
+OnTrial = Callable[[str, int], None]
+DEFAULT_OUT = "recommend"
+HELD_OUT = 0.3
+FEWEST = 10  # held-out samples, below which nothing can be told
+SHARE, SHORTEST = 0.1, 3  # of the full run's rounds that a trial has, and the fewest
+
+
+def recommend(
+    data: Any = None,
+    model: str | ModelGiven | Mapping[str, Any] | None = None,
+    *,
+    validation: tuple[Any, Any] | Size | None = None,
+    test: tuple[Any, Any] | Size | None = None,
+    classes: Sequence[str | int] | None = None,
+    config_file: str | os.PathLike[str] | None = None,
+    out: str | os.PathLike[str] = DEFAULT_OUT,
+    on_trial: OnTrial | None = None,
+    on_round: OnRound | None = None,
+    **settings: Any,
+) -> Recommendation:
+    """Which method to take for this federation, from short trials that are judged on held-out clean
+    samples; the test set is not looked at. Takes what `gcfl.run` takes.
+
+    A method that is named is tried beside the others. on_trial(name, rounds) is called before each
+    trial. What comes back says what to run and why, and runs it: `recommend(...).run()`.
+    """
+    explicit, given = brought(
+        data, model, validation=validation, test=test, classes=classes, **settings
+    )
+    wanted = Wanted(Path(config_file) if config_file else None, explicit)
+    return recommended(wanted, given, Path(out), on_trial, on_round)
+
+
+def recommended(
+    wanted: Wanted,
+    given: Given,
+    out: Path,
+    on_trial: OnTrial | None = None,
+    on_round: OnRound | None = None,
+) -> Recommendation:
+    """The same for settings of a file and a command line."""
+    base = wanted.experiment({"method": FIRST})
+    if base.privacy.clean_epsilon is not None or base.privacy.client_epsilon is not None:
+        raise ConfigError(
+            "gcfl recommend cannot keep a privacy budget: every trial would spend some of it"
+        )
+    with one_thread():
+        source, federation = federate(base, given)
+        facts = Facts.of(federation)
+        _check(facts)
+        # From here on nobody has the test set.
+        nothing = Shard(federation.test.x[:0], federation.test.y[:0], federation.test.ids[:0])
+        ready = source, replace(federation, test=nothing)
+        settled = prepare(base, given, ready).experiment
+    folder = out / f"{settled.folder_name().rsplit('-', 1)[0]}-{settled.identity()}"
+    rounds = min(base.rounds, max(SHORTEST, round(SHARE * base.rounds)))
+    trials = _Trials(wanted, given, ready, folder, rounds, on_trial, on_round)
+    try:
+        found = trials.played()
+    except Interrupted as stop:
+        again = "what was finished is kept, and the same call goes on from there"
+        raise Interrupted(f"stopped; {again}", stop.signal) from None
+    choice = chosen(found)
+    costs = [trial.run.cost for trial in found]
+    return Recommendation(
+        wanted=wanted,
+        given=given,
+        facts=facts,
+        trials=found,
+        choice=choice,
+        rounds=rounds,
+        settings=_needed(wanted, choice.settings),
+        experiment=wanted.experiment(choice.settings),
+        cost=Cost(
+            sum(cost["cpu"] for cost in costs), sum(cost["samples"]["backward"] for cost in costs)
+        ),
+        folder=folder,
+    )
+
+
+def _check(facts: Facts) -> None:
+    least = round(FEWEST / HELD_OUT)
+    if facts.clean < least:
+        raise ConfigError(
+            f"the server's clean set has {facts.clean} samples, too few to hold some back and "
+            f"compare methods by them (at least {least}): take method {FIRST}, or hand over a "
+            "larger set (data.validation)"
+        )
+
+
+@dataclass(frozen=True)
+class _Trials:
+    """Short runs of all candidates in one folder."""
+
+    wanted: Wanted
+    given: Given
+    ready: tuple[Source, Federation]
+    folder: Path
+    rounds: int
+    on_trial: OnTrial | None
+    on_round: OnRound | None
+
+    def played(self) -> list[Trial]:
+        """In the order of the candidates. How long and at which rate the server trains on its clean
+        set is chosen once, in the trial without clients; the others get what it found.
+        """
+        tried, held_out = self._possible(candidates(self.wanted))
+        found: dict[str, Trial] = {}
+        clean: Mapping[str, Any] = _unpinned(self.wanted)
+        for candidate in sorted(tried, key=lambda one: one.name != SERVER_ONLY):
+            try:
+                run = self._play(candidate, {**candidate.settings, **clean})
+            except RunError as error:  # its numbers grew beyond all bounds
+                log.warning("%s is left out: %s", candidate.name, error)
+                continue
+            clean = _pinned(clean, run.rounds[0].chosen)
+            found[candidate.name] = self._judged(candidate, clean, run, held_out)
+        if not found:
+            raise RunError("no candidate came through its trial; lower train.lr")
+        return [found[one.name] for one in tried if one.name in found]
+
+    def _possible(self, tried: Sequence[Candidate]) -> tuple[list[Candidate], Shard]:
+        """The candidates that go with the user's settings, and what all are judged on; every check
+        is made before any work starts.
+        """
+        possible, held_out = [], None
+        for candidate in tried:
+            try:
+                prepared = prepare(self._short(candidate.settings), self.given, self.ready)
+            except GcflError as error:
+                if candidate.name in BASELINES:
+                    raise
+                log.warning("%s is not tried: %s", candidate.name, error)
+                continue
+            possible.append(candidate)
+            held_out = prepared.federation.test
+        if held_out is None:
+            raise ConfigError("none of the candidates goes with these settings")
+        return possible, held_out
+
+    def _short(self, settings: Mapping[str, Any]) -> Experiment:
+        """A trial: few rounds, over which the learning rate falls as it will over all of them."""
+        trial = {
+            "rounds": self.rounds,
+            "clean.hold_out": HELD_OUT,
+            "engine.evaluate_on": "held-out",
+            "engine.evaluate_every": self.rounds,
+        }
+        return self.wanted.experiment({**settings, **trial})
+
+    def _play(self, candidate: Candidate, settings: Mapping[str, Any]) -> Run:
+        if self.on_trial:
+            self.on_trial(candidate.name, self.rounds)
+        short = self._short(settings)
+        return execute(short, self.given, self.folder, on_round=self.on_round, federated=self.ready)
+
+    def _judged(
+        self, candidate: Candidate, clean: Mapping[str, Any], run: Run, held_out: Shard
+    ) -> Trial:
+        model = run.model
+        logits = model.network.outputs(model.tree, held_out.x).logits.cpu()
+        scaled = logits.double() / fit_temperature(logits, held_out.y)
+        losses = cross_entropy(scaled, held_out.y, reduction="none").numpy()
+        settings = {**candidate.settings, **clean}
+        full = self.wanted.experiment(settings)
+        cost = expected_cost(run.rounds, full, len(self.ready[1].validation) - len(held_out))
+        return Trial(candidate, settings, run, losses, run.accuracy, cost)
+
+
+def _unpinned(wanted: Wanted) -> dict[str, Any]:
+    """The settings of [clean] that cross-validation finds, where the user has not set them."""
+    asked = {"clean.warm_start": "auto", "clean.lr": "auto"}
+    return {name: value for name, value in asked.items() if name not in wanted.named}
+
+
+def _pinned(clean: Mapping[str, Any], note: Mapping[str, float] | None) -> Mapping[str, Any]:
+    """With what cross-validation found, if it was asked."""
+    if note is None:
+        return clean
+    found = {"clean.warm_start": int(note["epochs"]), "clean.lr": note["lr"]}
+    return {name: found[name] for name in clean}
+
+
+def _needed(wanted: Wanted, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Without those that would be so anyway."""
+    needed = dict(settings)
+    same = wanted.experiment(needed).resolved()
+    for name in settings:
+        fewer = {other: value for other, value in needed.items() if other != name}
+        if wanted.experiment(fewer).resolved() == same:
+            needed = fewer
+    return needed

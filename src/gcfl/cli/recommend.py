@@ -1,0 +1,81 @@
+"""`gcfl recommend`: which method to take, from short trials."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gcfl.cli.settings import add_verb, wanted_of
+
+if TYPE_CHECKING:
+    from gcfl.api import Recommendation
+
+_HELP = """\
+Try a few methods for a tenth of the rounds, and say which to take, why, and at what cost. Takes
+what `gcfl run` takes; a method that is named is tried beside the others.
+
+Methods are judged on a part of the server's clean set that no trial trains on. The test set is not
+looked at. Stopped, the same command goes on where it was.
+"""
+
+
+def add(verbs: Any, common: argparse.ArgumentParser) -> None:
+    recommend = add_verb(
+        verbs,
+        common,
+        "recommend",
+        _recommend,
+        "which method to take, from short trials on held-out clean samples",
+        usage="gcfl recommend [CONFIG.toml] [--key value ...] [--out DIR] [--quiet]",
+        description=_HELP,
+    )
+    recommend.set_defaults(takes_settings=True)
+    recommend.add_argument("--out", default="recommend", help="where trials go (recommend)")
+
+
+def _recommend(options: argparse.Namespace, rest: list[str]) -> None:
+    from gcfl.api import recommended
+    from gcfl.engine.prepare import Given
+    from gcfl.report.progress import Trials
+
+    wanted = wanted_of(rest)
+    with Trials(options.quiet) as progress:
+        found = recommended(wanted, Given(), Path(options.out), progress.trial, progress.round)
+    if not options.quiet:
+        _show(found)
+    print(found.command)
+
+
+def _show(found: Recommendation) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from gcfl.report.progress import escape
+
+    console = Console(highlight=False)
+    console = console if console.is_terminal else Console(highlight=False, width=120)
+    console.print(escape(str(found.facts)), "\n", soft_wrap=True)
+    best = min(found.trials, key=lambda trial: trial.loss)
+    rounds = "round" if found.rounds == 1 else "rounds"
+    title = f"After {found.rounds} {rounds}, on {len(best.losses)} held-out clean samples"
+    table = Table(title=title, title_justify="left")
+    for head in ("", "what it is", "loss", "above the best", "accuracy", "full run, CPU-s"):
+        table.add_column(head, justify="left" if head in ("", "what it is") else "right")
+    for trial in sorted(found.trials, key=lambda trial: trial.loss):
+        behind, error = trial.worse_than(best)
+        above = "-" if trial is best else f"{behind:.3f} ± {error:.3f}"
+        mark = "→ " if trial is found.choice else "  "
+        numbers = f"{trial.loss:.3f}", above, f"{trial.accuracy:.3f}", f"{trial.full.cpu:.3g}"
+        table.add_row(escape(mark + trial.name), trial.candidate.what, *numbers)
+    console.print(table)
+    console.print(escape(f"{found.why}."), soft_wrap=True)
+    full, spent = found.expected, found.cost
+    console.print(
+        f"The full run of {found.experiment.rounds} rounds would take about {full.cpu:.3g} "
+        f"CPU-seconds and train on {full.samples:,} samples; the trials took {spent.cpu:.3g} "
+        f"CPU-seconds ({spent.cpu / max(full.cpu, 1e-9):.2f} of that).",
+        soft_wrap=True,
+    )
+    print(f"trials: {found.folder}", file=sys.stderr)
