@@ -114,7 +114,7 @@ class Experiment(Options):
             settings.pop(name, None)
         # Of files, what is in them counts (`given`), not where they lie.
         for name in PATHS:
-            if Path(settings.get(name, "")).is_absolute():
+            if Path(str(settings.get(name, ""))).is_absolute():
                 del settings[name]
         text = json.dumps({"format": 1, **nested(settings)}, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:10]
@@ -147,7 +147,8 @@ class Experiment(Options):
 _AUDIT = (f"audit.{name}" for name in AuditOptions.model_fields)
 NEUTRAL = ("engine.workers", "engine.checkpoint_every", *_AUDIT)
 # Settings that name files.
-PATHS = ("data.source", "data.owners", "data.noise_file", "data.labels")
+_NAMED = "source", "owners", "noise_file", "labels", "schema_file", "validation", "test"
+PATHS = tuple(f"data.{name}" for name in _NAMED)
 # What a run was named by in the first format, by section; all else is newer.
 _FIRST = {
     "": "cohort method rounds seed",
@@ -190,9 +191,7 @@ SHORT = {
     "data": "data.source",
     "model": "model.name",
     "rounds": "rounds",
-    "clients": "data.clients",
-    "noise": "data.noise",
-    "labels": "data.labels",
+    **{name: f"data.{name}" for name in ("clients", "noise", "label", "group", "labels")},
     "budget": "coreset.budget",
     "seed": "seed",
     "workers": "engine.workers",
@@ -251,14 +250,14 @@ def build(
     """
     where = Where({RENAMED.get(name, name): text for name, text in (origin or {}).items()})
     raw = renamed(settings, RENAMED)
-    for key in raw:
-        if key not in Experiment.model_fields:
-            raise ConfigError(f"unknown setting{where(key)}{suggestion(key)}")
+    if key := next((key for key in raw if key not in Experiment.model_fields), None):
+        raise ConfigError(f"unknown setting{where(key)}{suggestion(key)}")
     for section in (*_ROOMS, *SECTIONS.values()):
         if not isinstance(raw.setdefault(section, {}), dict):
-            raise ConfigError(
-                f"{section} must be a table of settings, got {raw[section]!r}{where(section)}"
-            )
+            what = f"must be a table of settings, got {raw[section]!r}"
+            raise ConfigError(f"{section} {what}{where(section)}")
+    if "group" in raw["data"]:
+        raw["data"].setdefault("partition", "groups")
     method = raw.get("method", Experiment.model_fields["method"].default)
     if not isinstance(method, str):
         raise ConfigError(f"method must be text, got {method!r}{where('method')}")

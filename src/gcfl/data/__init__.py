@@ -1,16 +1,20 @@
 """Arrays to federations: readers, split, partition, noise."""
 
 from gcfl.data.arrays import arrays
+from gcfl.data.encoding import encoded, schema_of
 from gcfl.data.federation import ClientData, Federation, alone, build, normaliser
 from gcfl.data.gathered import gathered, in_groups
 from gcfl.data.noise import Truth
 from gcfl.data.options import DataOptions, digest
 from gcfl.data.readers import Reader, formats
 from gcfl.data.readers.huggingface import from_huggingface, is_huggingface, on_the_hub
-from gcfl.data.registry import SOURCES, augmentation, read, read_as
+from gcfl.data.registry import SOURCES, augmentation, read, read_as, sets
+from gcfl.data.sets import named_sets
 from gcfl.data.source import Schema, Source, data_home, subset
+from gcfl.data.tabular import FRAME, from_frame, warn_of_useless
 
 __all__ = [
+    "FRAME",
     "SOURCES",
     "ClientData",
     "DataOptions",
@@ -25,14 +29,20 @@ __all__ = [
     "build",
     "data_home",
     "digest",
+    "encoded",
     "formats",
+    "from_frame",
     "from_huggingface",
     "gathered",
     "in_groups",
     "is_huggingface",
+    "named_sets",
     "normaliser",
     "on_the_hub",
     "read",
     "read_as",
+    "schema_of",
+    "sets",
     "subset",
+    "warn_of_useless",
 ]

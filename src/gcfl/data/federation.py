@@ -13,14 +13,16 @@ import torch
 
 from gcfl.base import rng
 from gcfl.base.data_types import IntArray, Shard
+from gcfl.base.encoding import Encoding
 from gcfl.base.errors import DataError
-from gcfl.base.options import resolve_size
 from gcfl.data.add_noise import Observed, add_noise, add_noise_to_set
 from gcfl.data.cleaned import relabelled
+from gcfl.data.encoding import encoded
 from gcfl.data.noise import Truth
 from gcfl.data.options import DataOptions, check
-from gcfl.data.partition import Partition, assign, spread
-from gcfl.data.source import Pair, Source, cache_folder
+from gcfl.data.partition import Partition, assign
+from gcfl.data.source import Source, cache_folder
+from gcfl.data.split import split, split_server
 
 LARGEST_IN_MEMORY = 2 << 30  # bytes; above, the clients' samples are a mapped file
 _BLOCK = 1024
@@ -60,7 +62,9 @@ class ClientData:
 
 @dataclass(frozen=True)
 class Federation:
-    """One federation. `truth` is for observers of a simulation only; None: nobody knows it."""
+    """One federation. `truth` is for observers of a simulation only; None: nobody knows it.
+    encoding: how the samples were made of a table's columns.
+    """
 
     clients: ClientData
     validation: Shard
@@ -68,6 +72,7 @@ class Federation:
     classes: tuple[str | int, ...]
     normaliser: tuple[torch.Tensor, torch.Tensor] | None
     truth: Truth | None
+    encoding: Encoding | None = None
 
     def clean_only(self) -> Federation:
         """The same federation with every noisy client sample taken away: what Skyline trains on."""
@@ -102,6 +107,7 @@ def alone(source: Source, options: DataOptions, seed: int, names: tuple[str, ...
     The source is the server's: its own test set, or a share of it, is for testing, and all else is
     the clean set.
     """
+    source = encoded(source, options, seed, alone=True)
     validation, test = split_server(source, options, seed)
     nobody = Partition(np.empty(0, dtype=np.int64), np.zeros(len(names) + 1, dtype=np.int64))
     return Federation(
@@ -109,8 +115,9 @@ def alone(source: Source, options: DataOptions, seed: int, names: tuple[str, ...
         validation=validation,
         test=test,
         classes=source.classes,
-        normaliser=normaliser(validation.x) if options.normalise else None,
+        normaliser=normaliser(validation.x, source.encoding) if options.normalise else None,
         truth=None,
+        encoding=source.encoding,
     )
 
 
@@ -118,6 +125,7 @@ def build(source: Source, options: DataOptions, seed: int) -> Federation:
     """Split the source into test, validation and clients (seeded), assign samples to clients, add
     noise, and take the normalisation from the server.
     """
+    source = encoded(source, options, seed)
     check(source, options)
     rows, validation, test = split(source, options, seed)
     partition, names = assign(source, rows, options, rng.stream(seed, "partition"))
@@ -140,19 +148,27 @@ def build(source: Source, options: DataOptions, seed: int) -> Federation:
         validation=validation,
         test=test,
         classes=tuple(source.classes[label] for label in observed.classes),
-        normaliser=normaliser(validation.x) if options.normalise else None,
+        normaliser=normaliser(validation.x, source.encoding) if options.normalise else None,
         truth=None if unknown else observed.truth,
+        encoding=source.encoding,
     )
 
 
-def normaliser(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Mean and sd per channel (C, 1, 1) or per feature (d,); a constant one gets sd 1."""
+def normaliser(
+    x: torch.Tensor, encoding: Encoding | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Mean and sd per channel (C, 1, 1) or per feature (d,); a constant one gets sd 1. Features of
+    a table that say yes or no stay as they are: a rare yes would else be a huge number.
+    """
     values = x.double()
     across = (0, *range(2, x.ndim))
     shape = (-1, *(1,) * (x.ndim - 2))
     mean = values.mean(dim=across).reshape(shape)
     deviation = values.std(dim=across, correction=0).reshape(shape)
     deviation[deviation <= 1e-12 * mean.abs().clamp(min=1)] = 1.0
+    if encoding is not None:
+        said = torch.from_numpy(~encoding.measured)
+        mean[said], deviation[said] = 0.0, 1.0
     return mean.float(), deviation.float()
 
 
@@ -185,101 +201,3 @@ def _tensor(array: npt.NDArray[Any]) -> torch.Tensor:
         return torch.from_numpy(
             np.ascontiguousarray(array) if min(array.strides, default=0) < 0 else np.asarray(array)
         )
-
-
-def split(source: Source, options: DataOptions, seed: int) -> tuple[IntArray, Shard, Shard]:
-    """(rows of the clients, the server's clean set, the test set): a seeded shuffle, or the
-    source's own sets where it has them.
-    """
-    n = len(source)
-    if source.validation_from_test and source.test is not None:
-        return np.arange(n), *_split_official_test(source, source.test, options, seed)
-    test_size = 0 if source.test else resolve_size(options.test, n)
-    validation_size = 0 if source.validation else resolve_size(options.validation, n)
-    if test_size + validation_size >= n:
-        raise DataError(
-            f"data.test ({test_size}) and data.validation ({validation_size}) leave nothing of the "
-            f"{n} samples for the clients"
-        )
-    shuffled = rng.stream(seed, "split").permutation(n)
-    if source.alike and source.groups is not None:
-        shuffled = spread(source.groups, shuffled)
-    test, validation, rest = np.split(shuffled, [test_size, test_size + validation_size])
-    if options.validation_balanced and validation_size:
-        validation, rest = _balanced(source.y, shuffled[test_size:], validation_size)
-    return (
-        np.sort(rest),
-        _set(source, source.validation, validation),
-        _set(source, source.test, test),
-    )
-
-
-def split_server(source: Source, options: DataOptions, seed: int) -> tuple[Shard, Shard]:
-    """(the clean set, the test set) of a source that is the server's alone."""
-    size = 0 if source.test else resolve_size(options.test, len(source))
-    if size >= len(source):
-        raise DataError(
-            f"data.test ({size}) leaves nothing of the server's {len(source)} samples for its "
-            "clean set"
-        )
-    test, validation = np.split(rng.stream(seed, "split").permutation(len(source)), [size])
-    return _set(source, source.validation, validation), _set(source, source.test, test)
-
-
-def _split_official_test(
-    source: Source, official: Pair, options: DataOptions, seed: int
-) -> tuple[Shard, Shard]:
-    """An official test set, shuffled, cut into the server's clean set and the test set.
-
-    Sizes are counts, or shares of the training set, and at most half of the official set for the
-    server; the test set gets at most what the server leaves.
-    """
-    x, y = official
-    size = resolve_size(options.validation, len(source))
-    if isinstance(options.validation, float):
-        size = min(size, len(y) // 2)
-    if size >= len(y):
-        raise DataError(
-            f"data.validation is {size}, but the official test set that it is cut from has "
-            f"{len(y)} samples"
-        )
-    if size == 0:
-        raise DataError(
-            f"the official test set has {len(y)} sample, too few for the server's clean set and "
-            "the test set both"
-        )
-    # What is beyond the end is simply not there: the test set is then all that is left.
-    end = size + resolve_size(options.test, len(source))
-    shuffled = rng.stream(seed, "split").permutation(len(y))
-    chosen, rest = shuffled[:size], shuffled[size:end]
-    if options.validation_balanced:  # a test set that is the same for every size of the clean set
-        rest = shuffled[: min(end - size, len(y) - size)]
-        chosen, _ = _balanced(y, shuffled[len(rest) :], size)
-    # Ids go on after the training rows, so that no two samples of a source share one.
-    validation, test = (_shard(x[rows], y[rows], rows + len(source)) for rows in (chosen, rest))
-    return validation, test
-
-
-def _balanced(y: IntArray, order: IntArray, size: int) -> tuple[IntArray, IntArray]:
-    """The first `size` of these rows with classes as equal as can be, and the others."""
-    labels = y[order]
-    rank = np.empty(len(order), dtype=np.int64)  # its place among the rows of its class
-    for label in np.unique(labels):
-        rank[labels == label] = np.arange(int((labels == label).sum()))
-    taken = np.sort(np.lexsort((np.arange(len(order)), rank))[:size])
-    return order[taken], np.delete(order, taken)
-
-
-def _set(source: Source, given: Pair | None, rows: IntArray) -> Shard:
-    """A set that the source brings, or else these rows of its samples."""
-    if given is not None:
-        return _shard(*given, np.arange(len(given[1])))
-    return _shard(source.x[rows], source.y[rows], rows)
-
-
-def _shard(x: npt.NDArray[Any], y: IntArray, ids: IntArray) -> Shard:
-    return Shard(
-        torch.from_numpy(np.ascontiguousarray(x)),
-        torch.from_numpy(np.ascontiguousarray(y)),
-        ids.astype(np.int64),
-    )

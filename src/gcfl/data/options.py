@@ -28,6 +28,15 @@ def names(value: Any) -> Any:
     return value
 
 
+def column_names(value: Any) -> Any:
+    """A list, or, on a command line, names with commas between them."""
+    if isinstance(value, str):
+        value = [name.strip() for name in value.split(",")]
+    if not isinstance(value, list) or not value:
+        raise ValueError('must be a list of columns such as ["age", "sex"]')
+    return value
+
+
 class DataOptions(Options):
     """[data]"""
 
@@ -35,6 +44,18 @@ class DataOptions(Options):
     """a name of `gcfl list data`, or a path to files of a kind that it lists"""
     label: str = "label"
     """tables: the column of the labels"""
+    columns: Annotated[list[str], BeforeValidator(column_names)] | None = None
+    """tables: only these columns are features"""
+    drop: Annotated[list[str], BeforeValidator(column_names)] | None = None
+    """tables: columns that are no features"""
+    schema_file: str | None = None
+    """tables: a JSON file that says what each column holds (`gcfl data schema` writes one)"""
+    encode_by: Literal["clean", "all"] = "clean"
+    """tables without a schema file: whose values and medians the encoding knows, which travels with
+    the model: those of the server's clean set alone, or also the clients'
+    """
+    max_categories: Annotated[int, AfterValidator(within(2, 4096))] = 50
+    """tables: texts of more values than this are hashed into so many features"""
     image_size: Annotated[int, AfterValidator(at_least(4))] = 32
     """image folders: pixels per side after resizing"""
     samples: Annotated[int, AfterValidator(at_least(10))] | None = None
@@ -77,12 +98,12 @@ class DataOptions(Options):
     """the same noise for the server's set, which is clean unless asked"""
     test_noise: Rate = 0.0
     """the same noise for the test set, which is clean unless asked"""
-    validation: Size = 0.1
-    """the server's clean set: a share of the source, or a count"""
+    validation: Size | str = 0.1
+    """the server's clean set: a share of the source, a count, or the path of a file of its own"""
     validation_balanced: bool = False
     """equal classes in the clean set; of an official test set, the test part is cut first"""
-    test: Size = 0.15
-    """the clean test set: a share of the source, or a count"""
+    test: Size | str = 0.15
+    """the clean test set: a share of the source, a count, or the path of a file of its own"""
     normalise: bool = True
     """scale inputs by mean and sd of the server's clean set"""
 
@@ -94,7 +115,8 @@ class DataOptions(Options):
 
 def digest(options: DataOptions) -> str:
     """A hash of the files that the settings name beside the data, or nothing."""
-    paths = [path for path in (options.owners, options.noise_file) if path is not None]
+    beside = (options.owners, options.noise_file, options.schema_file)
+    paths = [path for path in beside if path is not None]
     paths += map(str, label_files(options.labels)) if options.labels is not None else ()
     if not paths:
         return ""
@@ -148,5 +170,9 @@ def _check_unused(options: DataOptions) -> None:
         )
     if options.corruptions is not None and "attribute" not in kinds:
         raise ConfigError("data.corruptions has no effect without data.noise_kind 'attribute'")
+    if options.columns is not None and options.drop is not None:
+        raise ConfigError(
+            "data.columns names all features, so data.drop has no effect: use one of them"
+        )
     if options.owners is not None and options.partition != "given":
         raise ConfigError("data.owners has no effect without data.partition 'given'")

@@ -15,13 +15,15 @@ import numpy as np
 from gcfl.base import rng
 from gcfl.base.errors import DataError, GcflError, did_you_mean, one_line
 from gcfl.data.options import DataOptions
-from gcfl.data.readers import Reader, cifar, reader_of
+from gcfl.data.readers import Reader, cifar, known, reader_of
 from gcfl.data.readers.cifar import Cifar
 from gcfl.data.readers.huggingface import on_the_hub, read_hub
 from gcfl.data.readers.idx import Idx
 from gcfl.data.readers.images import Images
 from gcfl.data.readers.leaf import Leaf
+from gcfl.data.sets import sets_in, with_sets
 from gcfl.data.source import Schema, Source, data_home, subset
+from gcfl.data.tabular import warn_of_useless
 
 log = logging.getLogger("gcfl.data")
 
@@ -158,12 +160,18 @@ def read(options: DataOptions, seed: int) -> Source:
         with _in_a_sentence(name):
             source = read_hub(name, options)
     else:
-        source = _read_path(options)
-    return subset(source, options.samples, seed)
+        source, options = _read_path(options)
+    return sets(subset(source, options.samples, seed), options)
 
 
-def _read_path(options: DataOptions) -> Source:
-    """Somebody's own files."""
+def sets(source: Source, options: DataOptions) -> Source:
+    """With the clean set and the test set that lie in files of their own."""
+    with _in_a_sentence("data.validation or data.test"):
+        return with_sets(source, options)
+
+
+def _read_path(options: DataOptions) -> tuple[Source, DataOptions]:
+    """Somebody's own files; the options with the sets that a folder has beside its train file."""
     name, path = options.source, Path(options.source).expanduser()
     if not path.exists():
         like_the_hub = re.fullmatch(r"[\w.-]+/[\w.-]+", name)
@@ -172,8 +180,15 @@ def _read_path(options: DataOptions) -> Source:
             f"data.source {name!r} is neither a path that exists nor a "
             f"name{did_you_mean(name, SOURCES)}{hint}"
         )
+    whole = path
     with _in_a_sentence(path):
+        if not known(path) and (parts := sets_in(path)):
+            path = parts.pop("train")
+            own = [part for part in parts if not isinstance(getattr(options, part), str)]
+            options = options.model_copy(update={part: str(parts[part]) for part in own})
         source = replace(reader_of(path).read(path, options, None), own=True)
+    source = source if path is whole else replace(source, name=whole.name)
+    warn_of_useless(source)
     lonely = [str(source.classes[label]) for label in np.flatnonzero(np.bincount(source.y) == 1)]
     if lonely:
         log.warning(
@@ -181,7 +196,7 @@ def _read_path(options: DataOptions) -> Source:
             source.name,
             ", ".join(lonely),
         )
-    return source
+    return source, options
 
 
 def read_as(options: DataOptions, seed: int, schema: Schema) -> Source:

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from gcfl.base import rng
 from gcfl.base.data_types import IntArray
+from gcfl.base.encoding import Encoding
 from gcfl.base.errors import DataError, did_you_mean
 
 log = logging.getLogger("gcfl.data")
@@ -63,6 +64,8 @@ class Source:
     the order of the features. names (n,): what their owner calls the samples, such as their files.
     clients: where `groups` says whose each sample is, the clients' names in their order. alike: the
     server's and the test set are cut from every group in equal shares.
+    encoding: how a table's columns became features. Before they did, x (n, columns) holds objects:
+    the table's cells, as do the sets.
     """
 
     name: str
@@ -80,6 +83,7 @@ class Source:
     names: tuple[str, ...] | None = None
     clients: tuple[str, ...] | None = None
     alike: bool = False
+    encoding: Encoding | None = None
 
     def __len__(self) -> int:
         return len(self.y)
@@ -101,6 +105,8 @@ class Source:
         sha.update(repr(self.classes).encode())
         if self.groups is not None:
             sha.update("\x1f".join(self.groups.tolist()).encode())
+        if self.encoding is not None and not self.encoding.plain:
+            sha.update(self.encoding.to_json().encode())
         return sha.hexdigest()[:16]
 
     def lines(self, path: str, setting: str) -> list[str]:
@@ -142,17 +148,20 @@ def subset(source: Source, samples: int | None, seed: int) -> Source:
 @dataclass(frozen=True)
 class Schema:
     """What the samples of a site must be: C classes (label c is the c-th), a sample's shape and
-    number type, and a table's columns in their order.
+    number type, and a table's columns in their order or the encoding of them. whose: who says so.
     """
 
     classes: tuple[str | int, ...]
     shape: tuple[int, ...]
     kind: str
     columns: tuple[str, ...] | None = None
+    encoding: Encoding | None = None
+    whose: str = "the server"
 
     @classmethod
-    def of(cls, source: Source, classes: Sequence[str | int]) -> Schema:
-        return cls(tuple(classes), tuple(source.x.shape[1:]), str(source.x.dtype), source.columns)
+    def of(cls, source: Source, classes: Sequence[str | int], whose: str = "the server") -> Schema:
+        shape, kind = tuple(source.x.shape[1:]), str(source.x.dtype)
+        return cls(tuple(classes), shape, kind, source.columns, source.encoding, whose)
 
     def codes(self, names: Sequence[Any] | npt.NDArray[Any], where: str) -> IntArray:
         """Names (n,) to labels (n,). A class that the server does not know is refused by name."""
@@ -161,7 +170,7 @@ class Schema:
         for text in dict.fromkeys(texts):
             if text not in numbers:
                 raise DataError(
-                    f"{where} has the class {text!r}, which the server does not "
+                    f"{where} has the class {text!r}, which {self.whose} does not "
                     f"know{did_you_mean(text, numbers)}"
                 )
         return np.array([numbers[text] for text in texts], dtype=np.int64)
@@ -170,12 +179,12 @@ class Schema:
         """A sample must be what the server's model takes."""
         if source.x.shape[1:] != self.shape:
             raise DataError(
-                f"{source.name} has samples of shape {source.x.shape[1:]}, but the server's model "
-                f"takes {self.shape}"
+                f"{source.name} has samples of shape {source.x.shape[1:]}, but {self.whose}'s "
+                f"model takes {self.shape}"
             )
         if str(source.x.dtype) != self.kind:
             raise DataError(
-                f"{source.name} holds numbers of type {source.x.dtype}, but the server's are "
+                f"{source.name} holds numbers of type {source.x.dtype}, but {self.whose}'s are "
                 f"{self.kind}, and so their scales may differ; convert them"
             )
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import logging
+
 import torch
 
 from gcfl.base.errors import ConfigError
+from gcfl.data import Federation, Source
 from gcfl.experiment import Experiment
 from gcfl.methods import Method, Setting
 from gcfl.methods.batched import check_stackable
+
+log = logging.getLogger("gcfl")
 
 
 def check_cohort(method: Method, cohort: int, clients: int) -> None:
@@ -21,6 +26,46 @@ def check_cohort(method: Method, cohort: int, clients: int) -> None:
             f"{method.name} needs at least {method.server.fewest} clients in a round, to tell "
             f"wrong updates by the others; there are {1 if method.pooled else cohort} (cohort, "
             "data.clients)"
+        )
+
+
+def check_tables(experiment: Experiment, source: Source) -> None:
+    """What the encoding of a table knows travels with the model: no budget covers it."""
+    options, privacy = experiment.data, experiment.privacy
+    if source.encoding is None or source.encoding.plain or options.schema_file is not None:
+        return
+    if privacy.clean_epsilon is not None:
+        raise ConfigError(
+            "privacy.clean_epsilon does not cover the values and medians that the encoding of "
+            f"{source.name} takes from the clean set: say what the columns hold in a schema file "
+            "(data.schema_file), made without looking at it"
+        )
+    if privacy.client_epsilon is not None and options.encode_by == "all":
+        raise ConfigError(
+            "privacy.client_epsilon does not cover the values and medians that data.encode_by = "
+            "'all' takes from the clients: use a schema file (data.schema_file)"
+        )
+
+
+def warn_of_own_labels(source: Source, federation: Federation) -> None:
+    """Somebody's own labels, into which no noise was put: a clean set that is cut from them is as
+    wrong as they are.
+    """
+    if not source.own or source.validation_from_test or federation.truth is not None:
+        return
+    if source.clients is not None:  # told where they were put together
+        return
+    sets = {"validation": "the server's clean set", "test": "the test set"}
+    cut = [name for name in sets if getattr(source, name) is None]
+    if cut:
+        log.warning(
+            "%s %s cut from %s, with the labels that it has: where those are wrong, so is what the "
+            "model is taught or measured by. Labels that somebody checked go into files of their "
+            "own: %s",
+            " and ".join(sets[name] for name in cut),
+            "is" if len(cut) == 1 else "are",
+            source.name,
+            ", ".join(f"data.{name} = '{name}.csv' (from Python, {name}=)" for name in cut),
         )
 
 

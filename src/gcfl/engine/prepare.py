@@ -20,7 +20,13 @@ from gcfl.base.data_types import Groups, Shard, Tree
 from gcfl.base.errors import ConfigError
 from gcfl.base.options import resolve_size
 from gcfl.data import Federation, Source
-from gcfl.engine.checks import check_cohort, check_device, check_vectorised
+from gcfl.engine.checks import (
+    check_cohort,
+    check_device,
+    check_tables,
+    check_vectorised,
+    warn_of_own_labels,
+)
 from gcfl.engine.client import ClientSide
 from gcfl.engine.rounds import Rounds
 from gcfl.engine.transport import InProcess, Transport
@@ -93,9 +99,9 @@ class Prepared:
     def parcel(self, tree: Tree) -> tuple[Groups, dict[str, Any]]:
         """What model.safetensors holds of a trained model."""
         shape = tuple(self.federation.validation.x.shape[1:])
-        return pack(
-            self.setting.network, tree, self.federation.classes, shape, self.experiment.model
-        )
+        network, federation = self.setting.network, self.federation
+        options, encoding = self.experiment.model, federation.encoding
+        return pack(network, tree, federation.classes, shape, options, encoding)
 
     @property
     def holdings(self) -> dict[str, Any]:
@@ -110,6 +116,9 @@ def prepare(
     """Read, split, spoil, build, check that all fits. federated: where the data is ready."""
     check_device(experiment.engine.device)
     source, federation = federated or federate(experiment, given)
+    check_tables(experiment, source)
+    if federated is None:
+        warn_of_own_labels(source, federation)
     method = experiment.assembled()
     cohort = resolve_size(experiment.cohort, len(federation.clients))
     check_cohort(method, cohort, len(federation.clients))
@@ -174,7 +183,8 @@ def _digests(
     digests = {}
     if given.source is not None:
         digests["data"] = source.digest()
-    files = source.digest() if source.own and given.source is None else ""
+    read = source.own or bool(data.named_sets(experiment.data))
+    files = source.digest() if read and given.source is None else ""
     if beside := files + data.digest(experiment.data):
         digests["files"] = beside
     if given.model is not None:
@@ -213,7 +223,7 @@ def setting_of(
 
 def federate(experiment: Experiment, given: Given) -> tuple[Source, Federation]:
     """The data alone: what it came from, and who got what of it."""
-    source = _source(experiment, given)
+    source = data.encoded(_source(experiment, given), experiment.data, experiment.seed)
     return source, data.build(source, experiment.data, experiment.seed)
 
 
@@ -244,7 +254,8 @@ def _hold_out(experiment: Experiment, federation: Federation) -> tuple[Federatio
         Shard(whole.x[rows], whole.y[rows], whole.ids[rows])
         for rows in (np.sort(order[:size]), np.sort(order[size:]))
     )
-    normaliser = data.normaliser(rest.x) if experiment.data.normalise else None
+    encoding = federation.encoding
+    normaliser = data.normaliser(rest.x, encoding) if experiment.data.normalise else None
     test = held if instead else federation.test
     return replace(federation, validation=rest, normaliser=normaliser, test=test), held
 
@@ -253,8 +264,8 @@ def _settled(
     experiment: Experiment, source: Source, given: Given, digests: dict[str, str]
 ) -> Experiment:
     """With the digests, and with whole paths, so that a run resumes from any folder."""
-    named = ("owners", "noise_file", "labels")
-    paths = [name for name in named if getattr(experiment.data, name) is not None]
+    named = ("owners", "noise_file", "labels", "schema_file", "validation", "test")
+    paths = [name for name in named if isinstance(getattr(experiment.data, name), str)]
     if source.own and given.source is None and not data.on_the_hub(experiment.data.source):
         paths.append("source")
     whole = {
@@ -267,9 +278,11 @@ def _settled(
 
 def _source(experiment: Experiment, given: Given) -> Source:
     if given.source is not None:
-        return data.subset(given.source, experiment.data.samples, experiment.seed)
-    if experiment.data.source == "arrays":
+        source = data.subset(given.source, experiment.data.samples, experiment.seed)
+        return data.sets(source, experiment.data)
+    if experiment.data.source in ("arrays", data.FRAME):
         raise ConfigError(
-            "data.source 'arrays' means data from Python: pass data=(x, y) to gcfl.run"
+            f"data.source {experiment.data.source!r} means data from Python: pass data=(x, y), or "
+            "a DataFrame, to gcfl.run"
         )
     return data.read(experiment.data, experiment.seed)

@@ -1,8 +1,8 @@
 """Sites that bring their own data: the server's terms for it, and what each site makes of them.
 
 The terms travel in the app, which Flower itself hands to every node: the sites' names, the classes
-in their order, what a sample looks like, the normalisation. Labels and inputs then mean the same
-everywhere, also at a site that lacks a class.
+in their order, what a sample looks like, the normalisation, how a table's columns become features.
+Labels and inputs then mean the same everywhere, also at a site that lacks a class.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from flwr.app import Context
 
 from gcfl import data, models
 from gcfl.base.data_types import Shard
+from gcfl.base.encoding import Encoding
 from gcfl.base.errors import ConfigError, did_you_mean
 from gcfl.base.options import read_toml
 from gcfl.data import Schema
@@ -57,7 +58,9 @@ class Terms:
         }
         if self.seed is not None:
             entries["seed"] = self.seed
-        if schema.columns is not None:
+        if schema.encoding is not None and not schema.encoding.plain:
+            entries["encoding"] = schema.encoding.to_plain()
+        elif schema.columns is not None:
             entries["columns"] = list(schema.columns)
         if self.normaliser is not None:
             mean, deviation = (part.flatten().tolist() for part in self.normaliser)
@@ -72,8 +75,12 @@ class Terms:
             return None
         entries = read_toml(path)
         columns = tuple(entries["columns"]) if "columns" in entries else None
+        encoding = None if columns is None else Encoding.plain_numbers(columns)
+        if "encoding" in entries:
+            encoding = Encoding.from_plain(entries["encoding"])
+            columns = encoding.names
         shape = tuple(entries["shape"])
-        schema = Schema(tuple(entries["classes"]), shape, entries["kind"], columns)
+        schema = Schema(tuple(entries["classes"]), shape, entries["kind"], columns, encoding)
         normaliser = None
         if "mean" in entries:
             across = (-1, *(1,) * (len(shape) - 1))  # a number for each channel or column
@@ -110,7 +117,7 @@ def serve_sites(
     options = options.model_copy(update={"clients": len(sites)})
     experiment = experiment.model_copy(update={"data": options})
     split_by = experiment.seed if seed is None else seed
-    source = data.read(options, split_by)
+    source = data.encoded(data.read(options, split_by), options, split_by, alone=True)
     federation = data.alone(source, options, split_by, sites)
     prepared = prepare(experiment, Given(), (source, federation))
     schema = Schema.of(source, federation.classes)

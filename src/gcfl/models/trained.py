@@ -16,8 +16,10 @@ import torch
 from torch import nn
 
 from gcfl.base import rng
+from gcfl.base.cells import cells, columns_of, is_frame
 from gcfl.base.codec import encode
 from gcfl.base.data_types import Groups, Tree
+from gcfl.base.encoding import Encoding
 from gcfl.base.errors import DataError, GcflError, ModelError, RunError, one_line
 from gcfl.base.options import checked
 from gcfl.models.network import Network
@@ -56,15 +58,21 @@ def module_of(given: ModelGiven | None, seed: int) -> nn.Module | None:
 
 
 class TrainedModel:
-    """Weights, architecture, classes and normalisation together."""
+    """Weights, architecture, classes and normalisation together; of a table also the encoding."""
 
     def __init__(
-        self, network: Network, tree: Tree, classes: tuple[str | int, ...], shape: tuple[int, ...]
+        self,
+        network: Network,
+        tree: Tree,
+        classes: tuple[str | int, ...],
+        shape: tuple[int, ...],
+        encoding: Encoding | None = None,
     ) -> None:
         self.network = network
         self.tree = tree
         self.classes = classes
         self.shape = shape
+        self.encoding = encoding
 
     @property
     def module(self) -> nn.Module:
@@ -74,7 +82,12 @@ class TrainedModel:
         return module.eval()
 
     def predict_proba(self, x: Any) -> npt.NDArray[np.float32]:
-        """(n, C) probabilities for raw inputs x (n, ...), in the order of `classes`."""
+        """(n, C) probabilities for raw inputs x (n, ...), in the order of `classes`.
+
+        x may be a DataFrame, whose columns go by name, for a model that was trained on a table.
+        """
+        if is_frame(x):
+            x = self._features(x)
         try:
             array = np.asarray(x.detach().cpu() if isinstance(x, torch.Tensor) else x)
         except ValueError as error:
@@ -96,6 +109,14 @@ class TrainedModel:
         probabilities: npt.NDArray[np.float32] = torch.softmax(logits, dim=1).cpu().numpy()
         return probabilities
 
+    def _features(self, frame: Any) -> npt.NDArray[np.float32]:
+        if self.encoding is None:
+            raise DataError("this model was not trained on a table: x must be an array")
+        wanted = {column.name for column in self.encoding.columns}
+        table = columns_of(frame)
+        known = {name: cells(table[name], name) for name in table if name in wanted}
+        return self.encoding.apply(known, "x")
+
     def predict(self, x: Any) -> npt.NDArray[Any]:
         """(n,) class names for raw inputs."""
         names: npt.NDArray[Any] = np.asarray(self.classes)[self.predict_proba(x).argmax(axis=1)]
@@ -108,6 +129,7 @@ def pack(
     classes: tuple[str | int, ...],
     shape: tuple[int, ...],
     options: ModelOptions,
+    encoding: Encoding | None = None,
 ) -> tuple[Groups, dict[str, Any]]:
     """What model.safetensors holds: weights, normalisation, and what builds the network again."""
     groups: Groups = {"model": tree}
@@ -120,6 +142,8 @@ def pack(
         "model": options.model_dump(exclude_none=True),
         "architecture": architecture(network.module),
     }
+    if encoding is not None:
+        meta["encoding"] = encoding.to_plain()
     return groups, meta
 
 
@@ -147,7 +171,20 @@ def unpack(groups: Groups, meta: dict[str, Any], given: ModelGiven | None) -> Tr
     expected = {name: tensor.shape for name, tensor in network.tree().items()}
     if {name: tensor.shape for name, tensor in groups["model"].items()} != expected:
         raise RunError("the model given does not have the tensors of the run's model")
-    return TrainedModel(network, groups["model"], classes, shape)
+    return TrainedModel(network, groups["model"], classes, shape, _encoding_of(meta, shape))
+
+
+def _encoding_of(meta: dict[str, Any], shape: tuple[int, ...]) -> Encoding | None:
+    """How a table's columns become inputs; None in files of other models, and older ones."""
+    if "encoding" not in meta:
+        return None
+    try:
+        encoding = Encoding.from_plain(meta["encoding"])
+    except DataError as error:
+        raise RunError(f"the model's file is damaged: {error}") from None
+    if shape != (encoding.width,):
+        raise RunError("the model's file is damaged: its encoding makes other inputs than it takes")
+    return encoding
 
 
 def _facts_of(

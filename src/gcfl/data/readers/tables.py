@@ -12,19 +12,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gcfl.base.errors import DataError, did_you_mean
+from gcfl.base.errors import DataError
 from gcfl.data.arrays import arrays
 from gcfl.data.options import DataOptions
 from gcfl.data.source import Schema, Source
+from gcfl.data.tabular import from_columns
 
 
 @dataclass(frozen=True)
 class Tables:
-    """Every column but the label's (and the group's) is a feature, a number in every row.
-
-    With a schema the classes come from there, and so do the features and their order; other columns
-    are left out.
-    """
+    """Every column but the label's and the group's makes features (`gcfl.data.tabular`)."""
 
     eats = "a CSV, TSV or parquet table"
 
@@ -32,30 +29,13 @@ class Tables:
         return path.is_file() and path.suffix.lower() in (".csv", ".tsv", ".parquet")
 
     def read(self, path: Path, options: DataOptions, schema: Schema | None) -> Source:
-        columns = _parquet(path) if path.suffix.lower() == ".parquet" else _csv(path)
-        label, group = options.label, options.group
-        for name in filter(None, (label, group)):
-            if name not in columns:
-                raise DataError(
-                    f"{path} has no column {name!r}{did_you_mean(name, columns)} (data.label names "
-                    "the column of the labels)"
-                )
-        features = [name for name in columns if name not in (label, group)]
-        if schema is not None and schema.columns is not None:
-            there = set(features)
-            missing = next((name for name in schema.columns if name not in there), None)
-            if missing is not None:
-                raise DataError(
-                    f"{path} has no column {missing!r}, which the server's table "
-                    f"has{did_you_mean(missing, features)}"
-                )
-            features = list(schema.columns)
-        if not features:
-            raise DataError(f"{path} has no column besides {label!r}")
-        x = np.stack([_numbers(path, name, columns[name]) for name in features], axis=1)
-        source = _coded(path, {"data": (x, _labels(path, columns[label]))}, schema)
-        groups = None if group is None else np.asarray(columns[group]).astype(str)
-        return replace(source, groups=groups, columns=tuple(features))
+        source = from_columns(read_columns(path), str(path), options, schema)
+        return replace(source, name=path.stem, own=False)
+
+
+def read_columns(path: Path) -> dict[str, Any]:
+    """A table's columns as they stand in the file."""
+    return _parquet(path) if path.suffix.lower() == ".parquet" else _csv(path)
 
 
 @dataclass(frozen=True)
@@ -138,52 +118,6 @@ def _distinct(path: Path, names: list[str]) -> None:
     twice = next((name for name, count in Counter(names).items() if count > 1), None)
     if twice is not None:
         raise DataError(f"{path} has more than one column {twice!r}; rename or drop all but one")
-
-
-def _numbers(path: Path, name: str, values: Any) -> npt.NDArray[np.float32]:
-    if isinstance(values, list):  # a text table's cells
-        values = [cell or "nan" for cell in values]
-    try:
-        column = np.asarray(values).astype(np.float64)
-    except (ValueError, TypeError):
-        raise DataError(
-            f"{path}: the column {name!r} holds something that is not a number; drop it, or give "
-            "it numbers"
-        ) from None
-    with np.errstate(over="ignore"):  # what is too large for float32 becomes infinite, and is told
-        numbers: npt.NDArray[np.float32] = column.astype(np.float32)
-    bad = np.flatnonzero(~np.isfinite(numbers))
-    if bad.size:
-        raise DataError(
-            f"{path}: the column {name!r} has {bad.size} missing or infinite values, first in row "
-            f"{bad[0] + 2}"
-        )
-    return numbers
-
-
-def _labels(path: Path, values: Any) -> npt.NDArray[Any]:
-    """Whole numbers where every cell is written as one (7 or 7.0, not 007), else names."""
-    column = np.asarray(values)
-    cells = ["" if cell is None else str(cell) for cell in column.tolist()]
-    missing = [row for row, cell in enumerate(cells) if cell.strip().lower() in ("", "nan")]
-    if missing:
-        raise DataError(
-            f"{path}: the label column has {len(missing)} missing values, first in row "
-            f"{missing[0] + 2}"
-        )
-    if column.dtype.kind not in "OU":
-        return column
-    return np.array([int(float(cell)) for cell in cells] if all(map(_whole, cells)) else cells)
-
-
-def _whole(cell: str) -> bool:
-    try:
-        number = float(cell)
-    except ValueError:
-        return False
-    return (
-        abs(number) < 2**53 and cell in (f"{number:.0f}", f"{number:.1f}") and number == int(number)
-    )
 
 
 def _npz(path: Path) -> dict[str, npt.NDArray[Any]]:

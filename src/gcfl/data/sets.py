@@ -1,0 +1,85 @@
+"""The server's clean set and the test set in files of their own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from gcfl.base.encoding import Encoding
+from gcfl.base.errors import DataError
+from gcfl.data.options import DataOptions
+from gcfl.data.readers import known, reader_of
+from gcfl.data.source import Pair, Schema, Source
+
+SETS = {"validation": ("validation", "valid", "val"), "test": ("test",)}
+
+
+def sets_in(folder: Path) -> dict[str, Path]:
+    """The train, validation and test files of a folder, by what they are; empty where it is no such
+    folder.
+    """
+    found: dict[str, Path] = {}
+    for part, names in {"train": ("train",), **SETS}.items():
+        here = [
+            path
+            for path in (sorted(folder.iterdir()) if folder.is_dir() else ())
+            if path.stem.lower() in names and known(path)
+        ]
+        if len(here) > 1:
+            raise DataError(
+                f"{folder} has more than one file for {part}: "
+                f"{', '.join(path.name for path in here)}"
+            )
+        found |= {part: here[0]} if here else {}
+    return found if "train" in found and len(found) > 1 else {}
+
+
+def named_sets(options: DataOptions) -> dict[str, Path]:
+    """The files that data.validation and data.test name, where they do not say how much to cut."""
+    given = {"validation": options.validation, "test": options.test}
+    return {part: Path(one).expanduser() for part, one in given.items() if isinstance(one, str)}
+
+
+def with_sets(source: Source, options: DataOptions) -> Source:
+    """The source with the sets whose files data.validation and data.test name."""
+    paths = named_sets(options)
+    if not paths:
+        return source
+    encoding, table = source.encoding, source.columns is not None
+    if table:  # cells, until all are seen to be numbers
+        source = replace(source, x=source.x.astype(object), encoding=None)
+    pairs: dict[str, Any] = {
+        part: _read(path, f"data.{part}", source, options) for part, path in paths.items()
+    }
+    source = replace(source, **pairs, validation_from_test=False)
+    return source if encoding is None else _as_numbers(source, encoding)
+
+
+def _read(path: Path, setting: str, source: Source, options: DataOptions) -> Pair:
+    if not path.exists():
+        raise DataError(
+            f"{setting} must be a share, a count or the path of a file, and {str(path)!r} is none"
+        )
+    schema = Schema.of(source, source.classes, source.name)
+    apart = options.model_copy(update={"group": None, "source": str(path), "schema_file": None})
+    found = reader_of(path).read(path, apart, schema)
+    if found.classes != source.classes:  # a reader that has names of its own
+        names = [str(found.classes[label]) for label in found.y]
+        found = replace(found, y=schema.codes(names, str(path)))
+    schema.check(replace(found, name=f"{path} ({setting})"))
+    return found.x, found.y
+
+
+def _as_numbers(source: Source, encoding: Encoding) -> Source:
+    """Plain numbers again, where the sets are that as well."""
+    names = [column.name for column in encoding.columns]
+    pairs = {part: pair for part in SETS if (pair := getattr(source, part)) is not None}
+    try:
+        numbers: dict[str, Any] = {
+            part: (encoding.apply(dict(zip(names, x.T, strict=True)), part), y)
+            for part, (x, y) in pairs.items()
+        }
+    except DataError:
+        return source
+    return replace(source, x=source.x.astype("float32"), encoding=encoding, **numbers)

@@ -1,0 +1,228 @@
+"""A table's columns to a source: which are features, which name the labels and the groups."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gcfl.base.cells import Cell, cells, columns_of
+from gcfl.base.encoding import Encoding
+from gcfl.base.errors import DataError, did_you_mean
+from gcfl.data.arrays import arrays
+from gcfl.data.options import DataOptions
+from gcfl.data.source import Schema, Source
+
+log = logging.getLogger("gcfl.data")
+FRAME = "frame"  # what a DataFrame from Python is called
+_MANY = 20  # rows that must differ before a column looks like an id
+_ID = re.compile(r"(^|.*[\W_])(id|uuid|guid)$", re.IGNORECASE)
+
+
+def from_columns(
+    columns: Mapping[str, Any], where: str, options: DataOptions, schema: Schema | None
+) -> Source:
+    """Numbers without gaps are features as they are; with anything else among the columns, x holds
+    cells, which `gcfl.data.encoding` makes features of once it is known whose rows they are.
+
+    With a schema the classes come from there, and so do the features and their order; other columns
+    are left out.
+    """
+    features = _features(columns, where, options, schema)
+    plain = None
+    if options.schema_file is None and (schema is None or schema.kind != "object"):
+        plain = _plain(columns, features, where)
+    encoding = None
+    if schema is not None and schema.encoding is not None and not schema.encoding.plain:
+        encoding = schema.encoding
+        table = {name: cells(columns[name], name) for name in features}
+        x: npt.NDArray[Any] = encoding.apply(table, where, lambda row: row + 2)
+    elif plain is not None:
+        x, encoding = plain, Encoding.plain_numbers(features)
+    else:
+        x = as_cells(columns, features)
+        if schema is not None and schema.kind != "object":
+            Encoding.plain_numbers(features).apply(
+                dict(zip(features, x.T, strict=True)), where, lambda row: row + 2
+            )  # says which cell is no number
+    y = _labels(where, columns[options.label])
+    source = _coded(x, y, schema, where)
+    group = options.group
+    return replace(
+        source,
+        groups=None if group is None else _group_names(columns[group], group, where),
+        columns=tuple(features) if encoding is None else encoding.names,
+        encoding=encoding,
+    )
+
+
+def from_frame(frame: Any, options: DataOptions, schema: Schema | None = None) -> Source:
+    """A DataFrame from Python. Its index names the rows, where it is not just their numbers."""
+    columns = columns_of(frame)
+    source = replace(from_columns(columns, "the table", options, schema), name=FRAME)
+    index = getattr(frame, "index", None)
+    names = tuple(map(str, range(len(source)) if index is None else index))
+    if len(set(names)) == len(names) and names != tuple(map(str, range(len(names)))):
+        source = replace(source, names=names)
+    return replace(source, own=True)
+
+
+def as_cells(columns: Mapping[str, Any], names: Sequence[str]) -> npt.NDArray[Any]:
+    """(n, columns) objects."""
+    x = np.empty((len(columns[names[0]]), len(names)), dtype=object)
+    for place, name in enumerate(names):
+        x[:, place] = cells(columns[name], name)
+    return x
+
+
+def warn_of_useless(source: Source) -> None:
+    """Columns that say nothing, or that only name the row."""
+    if source.columns is None:
+        return
+    columns = dict(zip(source.columns, source.x.T, strict=True))
+    constant = [name for name, column in columns.items() if (column == column[0]).all()]
+    ids = [name for name, column in columns.items() if _like_an_id(name, column)]
+    for what, names in (
+        ("the same value in every row of", constant),
+        ("another value in every row, like an id, in", ids),
+    ):
+        if names:
+            log.warning(
+                "%s has %s %s: data.drop leaves columns out", source.name, what, ", ".join(names)
+            )
+
+
+def _like_an_id(name: str, column: npt.NDArray[Any]) -> bool:
+    """All different, and texts, or whole numbers that are called an id or that only count."""
+    if len(column) < _MANY or not _all_differ(column):
+        return False
+    try:
+        numbers = column.astype(np.float64)
+    except (ValueError, TypeError):
+        return all(isinstance(value, str) for value in column)
+    whole = bool((numbers == np.round(numbers)).all())
+    return whole and (bool(_ID.match(name)) or bool((np.abs(np.diff(numbers)) == 1).all()))
+
+
+def _all_differ(column: npt.NDArray[Any]) -> bool:
+    if column.dtype != object:
+        return len(np.unique(column)) == len(column)
+    return None not in (values := set(column)) and len(values) == len(column)
+
+
+def _features(
+    columns: Mapping[str, Any], where: str, options: DataOptions, schema: Schema | None
+) -> list[str]:
+    label, group = options.label, options.group
+    for setting, name in (("label", label), ("group", group)):
+        if name is not None and name not in columns:
+            raise DataError(
+                f"{where} has no column {name!r}{did_you_mean(name, columns)} (data.{setting} "
+                f"names the column of the {setting}s)"
+            )
+    if schema is not None and schema.columns is not None:
+        wanted, encoding = list(schema.columns), schema.encoding
+        if encoding is not None:
+            wanted = [column.name for column in encoding.columns]
+        for name in wanted:
+            if name not in columns:
+                raise DataError(
+                    f"{where} has no column {name!r}, which {schema.whose}'s table "
+                    f"has{did_you_mean(name, columns)}"
+                )
+        return wanted
+    features = [name for name in columns if name not in (label, group)]
+    for setting in ("columns", "drop"):
+        for name in getattr(options, setting) or ():
+            if name not in columns:
+                raise DataError(
+                    f"{where} has no column {name!r}{did_you_mean(name, columns)} (data.{setting})"
+                )
+    if options.columns is not None:
+        features = [name for name in features if name in options.columns]
+    features = [name for name in features if name not in (options.drop or ())]
+    if not features:
+        raise DataError(f"{where} has no column besides {label!r}" + _left(options))
+    return features
+
+
+def _left(options: DataOptions) -> str:
+    return " that data.columns or data.drop leaves" if options.columns or options.drop else ""
+
+
+def _plain(
+    columns: Mapping[str, Any], names: Sequence[str], where: str
+) -> npt.NDArray[np.float32] | None:
+    """(n, features), where every one of these columns is numbers without gaps; else None."""
+    found = []
+    for name in names:
+        column = np.asarray(columns[name])
+        if column.dtype.kind in "mM":
+            return None
+        try:
+            column = column.astype(np.float64)
+        except (ValueError, TypeError):
+            return None
+        if np.isnan(column).any():
+            return None
+        with np.errstate(over="ignore"):  # what is too large for float32 becomes infinite
+            numbers = column.astype(np.float32)
+        bad = np.flatnonzero(~np.isfinite(numbers))
+        if bad.size:
+            raise DataError(
+                f"{where}: the column {name!r} has {bad.size} infinite values, first in row "
+                f"{bad[0] + 2}"
+            )
+        found.append(numbers)
+    return np.stack(found, axis=1)
+
+
+def _coded(x: npt.NDArray[Any], y: npt.NDArray[Any], schema: Schema | None, where: str) -> Source:
+    """Labels as class numbers, of the schema's classes or of those found. Cells pass unseen."""
+    if schema is not None:
+        y = schema.codes(y, where)
+    classes = None if schema is None else range(len(schema.classes))
+    numbers = np.zeros((len(y), 1), dtype=np.float32) if x.dtype == object else x
+    source = replace(arrays((numbers, y), classes=classes), x=x)
+    return source if schema is None else replace(source, classes=schema.classes)
+
+
+def _group_names(values: Any, group: str, where: str) -> npt.NDArray[Any]:
+    found: Sequence[Cell] = cells(values, group)
+    missing = [row for row, cell in enumerate(found) if cell is None]
+    if missing:
+        raise DataError(
+            f"{where}: the column {group!r} (data.group) has {len(missing)} missing values, first "
+            f"in row {missing[0] + 2}"
+        )
+    return np.asarray(values).astype(str)
+
+
+def _labels(where: str, values: Any) -> npt.NDArray[Any]:
+    """Whole numbers where every cell is written as one (7 or 7.0, not 007), else names."""
+    column = np.asarray(values)
+    texts = ["" if cell is None else str(cell) for cell in column.tolist()]
+    missing = [row for row, cell in enumerate(texts) if cell.strip().lower() in ("", "nan", "<na>")]
+    if missing:
+        raise DataError(
+            f"{where}: the label column has {len(missing)} missing values, first in row "
+            f"{missing[0] + 2}"
+        )
+    if column.dtype.kind not in "OU":
+        return column
+    return np.array([int(float(cell)) for cell in texts] if all(map(_whole, texts)) else texts)
+
+
+def _whole(cell: str) -> bool:
+    try:
+        number = float(cell)
+    except ValueError:
+        return False
+    return (
+        abs(number) < 2**53 and cell in (f"{number:.0f}", f"{number:.1f}") and number == int(number)
+    )
