@@ -1,17 +1,20 @@
 """gcfl from Python: what `import gcfl` offers."""
 
 from gcfl.api.auditing import audit
+from gcfl.api.predicting import Predictions, predict
 from gcfl.api.recommendation import Recommendation
 from gcfl.api.recommending import recommend, recommended
 from gcfl.api.running import Result, brought, execute, load, resume, run, verify, warn_unused
 
 __all__ = [
+    "Predictions",
     "Recommendation",
     "Result",
     "audit",
     "brought",
     "execute",
     "load",
+    "predict",
     "recommend",
     "recommended",
     "resume",

@@ -37,8 +37,8 @@ def audit(
     run = run if isinstance(run, Run) else load(run, model)
     if not run.finished:
         raise RunError(f"{run.folder} is not finished: {run.how_to_continue}")
-    explicit: dict[str, Any] = {}
-    source = take_data(explicit, data, validation, test, classes, groups)
+    files = RunFolder.open(run.folder)
+    source = take_data({}, data, validation, test, classes, groups, files.config)
     given = Given(source, model)
     if source is None and model is None and isinstance(run.given, Given):
         given = run.given
@@ -49,7 +49,6 @@ def audit(
             f"{run.folder} was made from Python: pass the same {' and '.join(lacking)} to "
             "gcfl.audit(run, data=..., model=...)"
         )
-    files = RunFolder.open(run.folder)
     experiment, _ = config.compose(files.config, {})
     with one_thread():
         return audit_run(files, experiment, given)

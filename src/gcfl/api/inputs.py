@@ -5,14 +5,27 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch.utils.data
 
 from gcfl import experiment as config
+from gcfl.base.cells import is_frame
 from gcfl.base.errors import ConfigError
-from gcfl.data import Source, arrays, from_huggingface, gathered, in_groups, is_huggingface
+from gcfl.data import (
+    Source,
+    arrays,
+    from_frame,
+    from_frames,
+    from_huggingface,
+    gathered,
+    in_groups,
+    is_huggingface,
+    warn_of_useless,
+    with_frames,
+)
 
 log = logging.getLogger("gcfl")
 Size = int | float
@@ -25,23 +38,27 @@ def take_data(
     test: Any,
     classes: Any,
     groups: Any = None,
+    file: Path | None = None,
 ) -> Source | None:
-    """Arrays to a source; sizes and names to settings."""
+    """Arrays and DataFrames to a source; sizes, paths and names to settings. file: a configuration
+    that says which column is the label.
+    """
     own = {"validation": validation, "test": test}
     pairs: dict[str, Any] = {
         name: value
         for name, value in own.items()
-        if not (value is None or isinstance(value, int | float))
+        if not (value is None or isinstance(value, int | float | str | os.PathLike))
     }
     explicit.update(
         {
-            f"data.{name}": value
+            f"data.{name}": os.fspath(value) if isinstance(value, os.PathLike) else value
             for name, value in own.items()
             if value is not None and name not in pairs
         }
     )
     table: dict[str, Any] = {}
-    if isinstance(data, Mapping) and not is_huggingface(data) and not _has_clients(data):
+    by_client = _has_frames(data) or _has_clients(data)
+    if isinstance(data, Mapping) and not is_huggingface(data) and not by_client:
         table = {str(name): value for name, value in data.items() if name != "source"}
         explicit.update({f"data.{name}": value for name, value in table.items()})
         data = data.get("source")
@@ -51,7 +68,12 @@ def take_data(
         if data is not None:
             explicit["data.source"] = os.fspath(data)
         return None
-    source = _source(data, pairs, classes, table)
+    if _has_frames(data):
+        if classes is not None or groups is not None:
+            raise ConfigError("a DataFrame has no classes= and groups=: name a column, group=")
+        source = _from_frames(data, pairs, explicit, file)
+    else:
+        source = _source(data, pairs, classes, table)
     explicit["data.source"] = source.name
     explicit.update({f"data.{name}": len(getattr(source, name)[1]) for name in pairs})
     if groups is not None:
@@ -62,6 +84,33 @@ def take_data(
         explicit.setdefault("data.partition", "given")
         explicit.setdefault("data.clients", len(source.clients))
     return source
+
+
+def _has_frames(data: Any) -> bool:
+    if isinstance(data, Mapping | list | tuple) and not is_huggingface(data):
+        parts = list(data.values() if isinstance(data, Mapping) else data)
+        return bool(parts) and all(map(is_frame, parts))
+    return is_frame(data) and not is_huggingface(data)
+
+
+def _from_frames(
+    data: Any, pairs: Mapping[str, Any], explicit: dict[str, Any], file: Path | None
+) -> Source:
+    """A source from one DataFrame, or from one of each client, with sets that are such too."""
+    mine = {name: value for name, value in explicit.items() if name.startswith("data.")}
+    options = config.compose(file, mine)[0].data
+    for name, pair in pairs.items():
+        if not is_frame(pair):
+            raise ConfigError(f"{name} must be a DataFrame as data is, a file, a share or a count")
+    if is_frame(data):
+        source = from_frame(data, options)
+        if source.groups is not None and "clients" not in options.model_fields_set:
+            explicit["data.clients"] = len(np.unique(source.groups))
+    else:
+        named = data.items() if isinstance(data, Mapping) else enumerate(data)
+        source = from_frames({str(name): frame for name, frame in named}, options)
+    warn_of_useless(source)
+    return with_frames(source, pairs, options)
 
 
 def _source(data: Any, pairs: Mapping[str, Any], classes: Any, table: Mapping[str, Any]) -> Source:

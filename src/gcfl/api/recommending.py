@@ -66,7 +66,13 @@ def recommend(
     trial. What comes back says what to run and why, and runs it: `recommend(...).run()`.
     """
     explicit, given = brought(
-        data, model, validation=validation, test=test, classes=classes, **settings
+        data,
+        model,
+        validation=validation,
+        test=test,
+        classes=classes,
+        config_file=Path(config_file) if config_file else None,
+        **settings,
     )
     wanted = Wanted(Path(config_file) if config_file else None, explicit)
     return recommended(wanted, given, Path(out), on_trial, on_round)

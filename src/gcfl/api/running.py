@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 
 from gcfl import experiment as config
-from gcfl.api.inputs import Size, take_data
+from gcfl.api.inputs import take_data
 from gcfl.base.codec import decode
 from gcfl.base.errors import ConfigError, RunError
 from gcfl.data import Federation, Source
@@ -32,8 +32,8 @@ def run(
     data: str | tuple[Any, Any] | Source | Sequence[Any] | Mapping[str, Any] | None = None,
     model: str | ModelGiven | Mapping[str, Any] | None = None,
     *,
-    validation: tuple[Any, Any] | Size | None = None,
-    test: tuple[Any, Any] | Size | None = None,
+    validation: Any = None,
+    test: Any = None,
     classes: Sequence[str | int] | None = None,
     groups: Sequence[Any] | None = None,
     config_file: str | os.PathLike[str] | None = None,
@@ -45,18 +45,20 @@ def run(
 ) -> Run:
     """Train, and return the result; the same call again continues or returns what is there.
 
-    data: a name of `gcfl list data`, a path, arrays (x, y), a torch Dataset or a Hugging Face one;
+    data: a name of `gcfl list data`, a path, arrays (x, y), a torch Dataset or a Hugging Face one,
+    a DataFrame with the columns label="diagnosis" and, for a client of each, group="hospital";
     what each client holds, as a list or by name: data={"north": (x, y), "south": dataset}; or a
     table of settings with any of these as "source": data={"source": dataset, "label": "species",
     "image_size": 64}. groups: a name for each sample of data=(x, y); a client for each.
-    validation and test: arrays (x, y) or a torch Dataset of their own, or how much of data to cut
-    off for them. model: a name of `gcfl list models`, a torch module, or a class or function that
-    makes one (called under the run's seed). Either may also be a table of its settings. Other
-    settings go by their short names (clients=10, noise=0.4, budget=0.1, rounds=50, seed=0,
-    workers=2) or as tables (train={"lr": 0.05}, coreset={"score": "distance"}).
+    validation and test: arrays (x, y), a torch Dataset, a DataFrame or a file of their own, or how
+    much of data to cut off for them. model: a name of `gcfl list models`, a torch module, or a
+    class or function that makes one (called under the run's seed). Either may also be a table of
+    its settings. Other settings go by their short names (clients=10, noise=0.4, budget=0.1,
+    rounds=50, seed=0, workers=2) or as tables (train={"lr": 0.05}, coreset={"score": "distance"}).
     """
     if not isinstance(out, str | os.PathLike):
         raise ConfigError(f"out must be the path of a folder, got {out!r}")
+    file = Path(config_file) if config_file else None
     plain, given = brought(
         data,
         model,
@@ -64,10 +66,11 @@ def run(
         test=test,
         classes=classes,
         groups=groups,
+        config_file=file,
         method=method,
         **settings,
     )
-    experiment, unused = config.compose(Path(config_file) if config_file else None, plain)
+    experiment, unused = config.compose(file, plain)
     single = {config.SHORT.get(name, name) for name in settings}
     warn_unused(experiment, [name for name in unused if name in single])
     return execute(experiment, given, Path(out), fresh, on_start, on_round)
@@ -81,11 +84,11 @@ def brought(
     test: Any = None,
     classes: Sequence[str | int] | None = None,
     groups: Sequence[Any] | None = None,
+    config_file: Path | None = None,
     **settings: Any,
 ) -> tuple[dict[str, Any], Given]:
     """What a call asks for, as settings by dotted name, and what it brings besides."""
     explicit: dict[str, Any] = {}
-    source = take_data(explicit, data, validation, test, classes, groups)
     by_name = model is None or isinstance(model, str | Mapping)
     if isinstance(model, Mapping):
         explicit.update({f"model.{key}": value for key, value in model.items()})
@@ -96,6 +99,7 @@ def brought(
             explicit.update({f"{name}.{key}": inner for key, inner in value.items()})
         elif value is not None:
             explicit[config.SHORT.get(name, name)] = value
+    source = take_data(explicit, data, validation, test, classes, groups, config_file)
     plain = {
         name: value.item() if isinstance(value, np.generic) else value
         for name, value in explicit.items()

@@ -15,9 +15,9 @@ from typing import NoReturn
 from gcfl import __version__
 from gcfl.base.errors import ConfigError, GcflError, Interrupted
 from gcfl.base.text import visible
-from gcfl.cli import audit, data, flower, recommend, report, run, sweep
+from gcfl.cli import audit, data, flower, predict, recommend, report, run, sweep
 
-GROUPS = (run, recommend, audit, data, sweep, flower, report)
+GROUPS = (run, recommend, predict, audit, data, sweep, flower, report)
 USAGE_ERROR = 2
 
 

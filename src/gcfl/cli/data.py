@@ -16,9 +16,18 @@ gcfl run, for example:
   gcfl data describe --data cifar10 --noise 0.4 --data.noise_kind attribute
 """
 
+_SCHEMA = """\
+Write what each column of a table holds: numbers, dates, true or false, texts with the values that
+stand in at least 5 rows; medians and most frequent values that fill gaps. All of it travels with
+every model that is trained by it, so look at the file, and change it where it should say less.
+For example:
+  gcfl data schema public.csv --label diagnosis -o schema.json
+  gcfl run --data patients.csv --label diagnosis --data.schema_file schema.json
+"""
+
 
 def add(verbs: Any, common: argparse.ArgumentParser) -> None:
-    about = "list, fetch or look at data: gcfl data list|fetch|describe"
+    about = "list, fetch or look at data: gcfl data list|fetch|describe|schema"
     actions = add_group(verbs, common, "data", about)
     add_verb(actions, common, "list", _list, "which sets are there, and which are missing")
     fetch = add_verb(actions, common, "fetch", _fetch, "download sets from their publishers")
@@ -37,6 +46,18 @@ def add(verbs: Any, common: argparse.ArgumentParser) -> None:
     describe.set_defaults(takes_settings=True)
     out = "where the pictures go (data-look)"
     describe.add_argument("--out", type=Path, default=Path("data-look"), help=out)
+    schema = add_verb(
+        actions,
+        common,
+        "schema",
+        _schema,
+        "what each column of a table holds, as a file for data.schema_file",
+        usage="gcfl data schema TABLE [--label COLUMN] [--key value ...] [-o schema.json]",
+        description=_SCHEMA,
+    )
+    schema.set_defaults(takes_settings=True)
+    out = "the JSON file to write (schema.json)"
+    schema.add_argument("-o", "--out", type=Path, default=Path("schema.json"), help=out)
 
 
 def _list(_: argparse.Namespace, __: list[str]) -> None:
@@ -104,3 +125,15 @@ def _describe(options: argparse.Namespace, rest: list[str]) -> None:
     with Progress(options.quiet):
         for file in describe(built, options.out, Console(highlight=False, quiet=options.quiet)):
             print(file)
+
+
+def _schema(options: argparse.Namespace, rest: list[str]) -> None:
+    from gcfl.base.files import write_atomic
+    from gcfl.data import read, schema_of
+
+    table = [word for word in rest[:1] if not word.startswith("--") and not word.endswith(".toml")]
+    built, _ = settings_of([*(f"--data={word}" for word in table), *rest[len(table) :]])
+    found = schema_of(read(built.data, built.seed), built.data)
+    write_atomic(options.out, found.to_json().encode())
+    if not options.quiet:
+        print(f"{options.out}: {len(found.columns)} columns, {found.width} features")

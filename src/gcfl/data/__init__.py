@@ -9,9 +9,10 @@ from gcfl.data.options import DataOptions, digest
 from gcfl.data.readers import Reader, formats
 from gcfl.data.readers.huggingface import from_huggingface, is_huggingface, on_the_hub
 from gcfl.data.registry import SOURCES, augmentation, read, read_as, sets
-from gcfl.data.sets import named_sets
+from gcfl.data.sets import named_sets, with_frames
 from gcfl.data.source import Schema, Source, data_home, subset
-from gcfl.data.tabular import FRAME, from_frame, warn_of_useless
+from gcfl.data.tabular import FRAME, from_frame, from_frames, warn_of_useless
+from gcfl.data.unlabelled import Unlabelled, read_unlabelled
 
 __all__ = [
     "FRAME",
@@ -23,6 +24,7 @@ __all__ = [
     "Schema",
     "Source",
     "Truth",
+    "Unlabelled",
     "alone",
     "arrays",
     "augmentation",
@@ -32,6 +34,7 @@ __all__ = [
     "encoded",
     "formats",
     "from_frame",
+    "from_frames",
     "from_huggingface",
     "gathered",
     "in_groups",
@@ -41,8 +44,10 @@ __all__ = [
     "on_the_hub",
     "read",
     "read_as",
+    "read_unlabelled",
     "schema_of",
     "sets",
     "subset",
     "warn_of_useless",
+    "with_frames",
 ]

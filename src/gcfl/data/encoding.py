@@ -38,6 +38,12 @@ def encoded(source: Source, options: DataOptions, seed: int, alone: bool = False
     else:
         rows = _fitted_on(source, options, seed, alone)
         encoding = fit(dict(zip(source.columns, rows.T, strict=True)), options.max_categories)
+        log.info(
+            "%d values, and what fills gaps, were taken from %s and travel with the model "
+            "(data.schema_file names others)",
+            sum(len(column.values) for column in encoding.columns),
+            "the server's clean set" if options.encode_by == "clean" else "everybody's rows",
+        )
     return with_encoding(source, encoding)
 
 

@@ -67,7 +67,7 @@ class Stored:
                 "with GCFL_DATA_HOME where it is"
             )
         try:
-            with _in_a_sentence(path):
+            with in_a_sentence(path):
                 return self.reader.read(path, options, None)
         except DataError as error:
             raise DataError(
@@ -154,10 +154,10 @@ def read(options: DataOptions, seed: int) -> Source:
     """The source of that name, or at that path, or an error that says what to do."""
     name = options.source
     if name in SOURCES:
-        with _in_a_sentence(name):
+        with in_a_sentence(name):
             source = SOURCES[name].read(options, seed)
     elif on_the_hub(name):
-        with _in_a_sentence(name):
+        with in_a_sentence(name):
             source = read_hub(name, options)
     else:
         source, options = _read_path(options)
@@ -166,7 +166,7 @@ def read(options: DataOptions, seed: int) -> Source:
 
 def sets(source: Source, options: DataOptions) -> Source:
     """With the clean set and the test set that lie in files of their own."""
-    with _in_a_sentence("data.validation or data.test"):
+    with in_a_sentence("data.validation or data.test"):
         return with_sets(source, options)
 
 
@@ -181,7 +181,7 @@ def _read_path(options: DataOptions) -> tuple[Source, DataOptions]:
             f"name{did_you_mean(name, SOURCES)}{hint}"
         )
     whole = path
-    with _in_a_sentence(path):
+    with in_a_sentence(path):
         if not known(path) and (parts := sets_in(path)):
             path = parts.pop("train")
             own = [part for part in parts if not isinstance(getattr(options, part), str)]
@@ -203,7 +203,7 @@ def read_as(options: DataOptions, seed: int, schema: Schema) -> Source:
     """A site's own training samples, with the labels of the server's classes."""
     path = Path(options.source).expanduser()
     if options.source not in SOURCES and path.exists():
-        with _in_a_sentence(path):
+        with in_a_sentence(path):
             source = reader_of(path).read(path, options, schema)
     else:
         source = read(options, seed)
@@ -215,7 +215,7 @@ def read_as(options: DataOptions, seed: int, schema: Schema) -> Source:
 
 
 @contextmanager
-def _in_a_sentence(where: str | Path) -> Iterator[None]:
+def in_a_sentence(where: str | Path) -> Iterator[None]:
     """Whatever a broken file makes a reader raise becomes a sentence."""
     try:
         yield

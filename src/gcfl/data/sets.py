@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,8 @@ from gcfl.base.encoding import Encoding
 from gcfl.base.errors import DataError
 from gcfl.data.options import DataOptions
 from gcfl.data.readers import known, reader_of
-from gcfl.data.source import Pair, Schema, Source
+from gcfl.data.source import Schema, Source
+from gcfl.data.tabular import from_frame
 
 SETS = {"validation": ("validation", "valid", "val"), "test": ("test",)}
 
@@ -43,32 +46,48 @@ def named_sets(options: DataOptions) -> dict[str, Path]:
 
 def with_sets(source: Source, options: DataOptions) -> Source:
     """The source with the sets whose files data.validation and data.test name."""
-    paths = named_sets(options)
-    if not paths:
-        return source
+    readers = {
+        part: partial(_read, path, f"data.{part}", options)
+        for part, path in named_sets(options).items()
+    }
+    return _with(source, readers) if readers else source
+
+
+def with_frames(source: Source, frames: Mapping[str, Any], options: DataOptions) -> Source:
+    """The source, a DataFrame's, with sets that are DataFrames too."""
+    apart = options.model_copy(update={"group": None})
+    readers = {
+        part: partial(from_frame, frame, apart, where=part) for part, frame in frames.items()
+    }
+    return _with(source, readers) if readers else source
+
+
+def _with(source: Source, readers: Mapping[str, Callable[[Schema], Source]]) -> Source:
+    """With the sets that these read, once they are told what samples must look like."""
     encoding, table = source.encoding, source.columns is not None
     if table:  # cells, until all are seen to be numbers
         source = replace(source, x=source.x.astype(object), encoding=None)
-    pairs: dict[str, Any] = {
-        part: _read(path, f"data.{part}", source, options) for part, path in paths.items()
-    }
+    schema = Schema.of(source, source.classes, source.name)
+    pairs: dict[str, Any] = {}
+    for part, read in readers.items():
+        found = read(schema)
+        schema.check(found)
+        pairs[part] = (found.x, found.y)
     source = replace(source, **pairs, validation_from_test=False)
     return source if encoding is None else _as_numbers(source, encoding)
 
 
-def _read(path: Path, setting: str, source: Source, options: DataOptions) -> Pair:
+def _read(path: Path, setting: str, options: DataOptions, schema: Schema) -> Source:
     if not path.exists():
         raise DataError(
             f"{setting} must be a share, a count or the path of a file, and {str(path)!r} is none"
         )
-    schema = Schema.of(source, source.classes, source.name)
     apart = options.model_copy(update={"group": None, "source": str(path), "schema_file": None})
     found = reader_of(path).read(path, apart, schema)
-    if found.classes != source.classes:  # a reader that has names of its own
+    if found.classes != schema.classes:  # a reader that has names of its own
         names = [str(found.classes[label]) for label in found.y]
         found = replace(found, y=schema.codes(names, str(path)))
-    schema.check(replace(found, name=f"{path} ({setting})"))
-    return found.x, found.y
+    return replace(found, name=f"{path} ({setting})")
 
 
 def _as_numbers(source: Source, encoding: Encoding) -> Source:

@@ -61,15 +61,45 @@ def from_columns(
     )
 
 
-def from_frame(frame: Any, options: DataOptions, schema: Schema | None = None) -> Source:
+def from_frame(
+    frame: Any, options: DataOptions, schema: Schema | None = None, where: str = "the table"
+) -> Source:
     """A DataFrame from Python. Its index names the rows, where it is not just their numbers."""
-    columns = columns_of(frame)
-    source = replace(from_columns(columns, "the table", options, schema), name=FRAME)
+    source = replace(from_columns(columns_of(frame), where, options, schema), name=FRAME)
     index = getattr(frame, "index", None)
     names = tuple(map(str, range(len(source)) if index is None else index))
     if len(set(names)) == len(names) and names != tuple(map(str, range(len(names)))):
         source = replace(source, names=names)
     return replace(source, own=True)
+
+
+def from_frames(frames: Mapping[str, Any], options: DataOptions) -> Source:
+    """Each client's DataFrame, by the clients' names. Samples are known as client/row."""
+    tables = {client: columns_of(frame) for client, frame in frames.items()}
+    (first, columns), *others = tables.items()
+    for client, table in others:
+        for name in columns:
+            if name not in table:
+                raise DataError(
+                    f"client {client!r} has no column {name!r}, which client {first!r} "
+                    f"has{did_you_mean(name, table)}"
+                )
+    together = {
+        name: np.concatenate([table[name].astype(object) for table in tables.values()])
+        for name in columns
+    }
+    sizes = [len(next(iter(table.values()), ())) for table in tables.values()]
+    return replace(
+        from_columns(together, "the table", options, None),
+        name=FRAME,
+        own=True,
+        groups=np.repeat(list(tables), sizes),
+        clients=tuple(tables),
+        alike=True,
+        names=tuple(
+            f"{name}/{row}" for name, n in zip(tables, sizes, strict=True) for row in range(n)
+        ),
+    )
 
 
 def as_cells(columns: Mapping[str, Any], names: Sequence[str]) -> npt.NDArray[Any]:

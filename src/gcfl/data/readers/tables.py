@@ -52,7 +52,7 @@ class Arrays:
         return (path / "x.npy").exists() and (path / "y.npy").exists()
 
     def read(self, path: Path, options: DataOptions, schema: Schema | None) -> Source:
-        stored = _npy(path) if path.is_dir() else _npz(path)
+        stored = _npy(path) if path.is_dir() else _npz(path, "x", "y")
         pairs = {"data": (stored["x"], stored["y"])}
         for part in ("validation", "test"):
             if {f"x_{part}", f"y_{part}"} <= stored.keys():
@@ -66,6 +66,11 @@ class Arrays:
                 f"shape {groups.shape}"
             )
         return replace(source, groups=groups)
+
+
+def read_inputs(path: Path) -> npt.NDArray[Any]:
+    """x alone, of an npz file or a folder of npy files."""
+    return (_npy(path) if path.is_dir() else _npz(path, "x"))["x"]
 
 
 def _coded(
@@ -120,7 +125,7 @@ def _distinct(path: Path, names: list[str]) -> None:
         raise DataError(f"{path} has more than one column {twice!r}; rename or drop all but one")
 
 
-def _npz(path: Path) -> dict[str, npt.NDArray[Any]]:
+def _npz(path: Path, *needs: str) -> dict[str, npt.NDArray[Any]]:
     try:
         with open(path, "rb") as opened, np.load(opened, allow_pickle=False) as file:
             stored = {name: file[name] for name in file.files}
@@ -134,8 +139,9 @@ def _npz(path: Path) -> dict[str, npt.NDArray[Any]]:
         zipfile.BadZipFile,
     ) as error:
         raise DataError(f"{path} is not an npz file of plain arrays ({error})") from None
-    if not {"x", "y"} <= stored.keys():
-        raise DataError(f"{path} needs arrays x and y, has {', '.join(sorted(stored))}")
+    if not set(needs) <= stored.keys():
+        named = f"{'arrays' if len(needs) > 1 else 'an array'} {' and '.join(needs)}"
+        raise DataError(f"{path} needs {named}, has {', '.join(sorted(stored))}")
     return stored
 
 
