@@ -205,7 +205,7 @@ ARRAYS = [
         "x of test has samples of shape (3,), but data has (4,)",
     ),
     ({"data": "digits", "validation": (X, Y)}, "go with data=(x, y)"),
-    ({"data": (X, Y), "model": NoLinear}, "has no Linear layer"),
+    ({"data": (X, Y), "model": NoLinear}, "has no parameter to train"),
     ({"data": (X, Y), "model": nn.Linear(4, 7)}, "7 outputs"),
     ({"data": (X, Y), "model": nn.Linear(5, 3)}, "cannot take samples of shape (4,)"),
     ({"data": (X, Y), "model": lambda: 3}, "must return a torch module, got int"),

@@ -92,8 +92,8 @@ class Experiment(Options):
     audit: AuditOptions = AuditOptions()
     privacy: PrivacyOptions = PrivacyOptions()
     engine: EngineOptions = EngineOptions()
-    given: dict[Literal["data", "model", "parts", "files"], str] = Field(default={})
-    """digests of what came from Python (data, model, parts of methods) or from one's own files"""
+    given: dict[Literal["data", "model", "parts", "files", "code"], str] = Field(default={})
+    """digests of what came from Python (data, model, parts) or from own files (files, code)"""
 
     def resolved(self) -> dict[str, Any]:
         """All settings as plain values, without those that are unset."""
@@ -134,8 +134,9 @@ class Experiment(Options):
 
     def folder_name(self) -> str:
         noise = f"-noise{self.data.noise * 100:g}" if self.data.noise else ""
-        source = re.sub(r"[^\w.+-]+", "_", Path(self.data.source).name)
-        return f"{source}-{self.model.name}-{self.method}{noise}-seed{self.seed}-{self.identity()}"
+        named = self.data.source, self.model.name
+        source, model = (re.sub(r"[^\w.+-]+", "_", Path(name).name) for name in named)
+        return f"{source}-{model}-{self.method}{noise}-seed{self.seed}-{self.identity()}"
 
     def assembled(self) -> Method:
         parts = {"select": self.coreset, "local": self.local, "server": self.server}
@@ -148,7 +149,8 @@ _AUDIT = (f"audit.{name}" for name in AuditOptions.model_fields)
 NEUTRAL = ("engine.workers", "engine.checkpoint_every", *_AUDIT)
 # Settings that name files.
 _NAMED = "source", "owners", "noise_file", "labels", "schema_file", "validation", "test"
-PATHS = tuple(f"data.{name}" for name in _NAMED)
+PATHS = (*(f"data.{name}" for name in _NAMED), "model.name", "model.weights")
+IN_FILES = ("files", "code")  # digests of what is read again, and need not be given again
 # What a run was named by in the first format, by section; all else is newer.
 _FIRST = {
     "": "cohort method rounds seed",

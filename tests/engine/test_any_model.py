@@ -246,8 +246,10 @@ def test_an_activation_in_place_after_the_last_layer_is_noticed():
     from gcfl.base.errors import ModelError
     from gcfl.models.network import Network
 
+    module = nn.Sequential(nn.Linear(4, 3), nn.ReLU(inplace=True))
+    network = Network(module, torch.randn(2, 4), 3)
     with pytest.raises(ModelError, match="does not end in a Linear"):
-        Network(nn.Sequential(nn.Linear(4, 3), nn.ReLU(inplace=True)), torch.randn(2, 4), 3)
+        network.require_head()
 
 
 def test_no_batch_of_one_is_left_over():

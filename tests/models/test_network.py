@@ -80,13 +80,13 @@ def test_the_head_is_found_by_what_it_does():
 @pytest.mark.parametrize(
     ("module", "head", "message"),
     [
-        (Nested(softmax=True), None, "does not end in a Linear layer.*'classifier', 'body.1'"),
+        (Nested(softmax=True), None, "probabilities.*not end in a Linear.*'classifier', 'body.1'"),
         (Nested(), "body.7", "'body.7' is not a Linear layer.*'classifier', 'body.1'"),
         (Nested(), "body.1", "its output is not that of 'body.1'"),
-        (nn.Sequential(nn.Flatten(), nn.ReLU()), None, "has no Linear layer"),
+        (nn.Sequential(nn.Flatten(), nn.ReLU()), None, "has no parameter to train"),
         (nn.Linear(8, 5), None, "5 outputs.*3 classes"),
         (nn.Linear(9, 3), None, r"cannot take samples of shape \(8,\)"),
-        (nn.LSTM(8, 3), None, "has no Linear layer"),
+        (nn.LSTM(8, 3), None, "must return one tensor of logits"),
     ],
 )
 def test_other_models_are_refused_with_the_layers_that_could_be_the_head(module, head, message):

@@ -51,10 +51,11 @@ def run(
     table of settings with any of these as "source": data={"source": dataset, "label": "species",
     "image_size": 64}. groups: a name for each sample of data=(x, y); a client for each.
     validation and test: arrays (x, y), a torch Dataset, a DataFrame or a file of their own, or how
-    much of data to cut off for them. model: a name of `gcfl list models`, a torch module, or a
-    class or function that makes one (called under the run's seed). Either may also be a table of
-    its settings. Other settings go by their short names (clients=10, noise=0.4, budget=0.1,
-    rounds=50, seed=0, workers=2) or as tables (train={"lr": 0.05}, coreset={"score": "distance"}).
+    much of data to cut off for them. model: a name of `gcfl list models`, "file.py:make" or
+    "package.module:Class", a torch module, or a class or function that makes one (called under the
+    run's seed, with shape= and classes= where it takes them). Either may also be a table of its
+    settings. Other settings go by their short names (clients=10, noise=0.4, budget=0.1, rounds=50,
+    seed=0, workers=2) or as tables (train={"lr": 0.05}, coreset={"score": "distance"}).
     """
     if not isinstance(out, str | os.PathLike):
         raise ConfigError(f"out must be the path of a folder, got {out!r}")
@@ -89,10 +90,11 @@ def brought(
 ) -> tuple[dict[str, Any], Given]:
     """What a call asks for, as settings by dotted name, and what it brings besides."""
     explicit: dict[str, Any] = {}
-    by_name = model is None or isinstance(model, str | Mapping)
     if isinstance(model, Mapping):
         explicit.update({f"model.{key}": value for key, value in model.items()})
-    elif model is not None:
+        model = explicit.get("model.name")
+    by_name = model is None or isinstance(model, str)
+    if model is not None:
         explicit["model.name"] = model if by_name else "given"
     for name, value in settings.items():
         if isinstance(value, Mapping):
@@ -122,7 +124,7 @@ def resume(
     path = Path(folder)
     file = RunFolder.open(path).config
     given = config.read_settings(file).get("given", {})
-    if set(given) - {"files"}:
+    if set(given).difference(config.IN_FILES):
         raise ConfigError(f"{path} was started from Python: {how_to_continue(path, given)}")
     changed = {} if workers is None else {"engine.workers": workers}
     experiment, _ = config.compose(file, changed)

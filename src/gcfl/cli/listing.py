@@ -35,11 +35,13 @@ def listing(what: str) -> list[tuple[str, str]]:
         ]
     if what == "models":
         return [(name, _first_line(maker)) for name, maker in MODELS.items()] + [
+            ("FILE.py:make", "your own: a function or class in a file, which is run"),
+            ("package.module:Class", "the same of a package that can be imported"),
             (
                 "given",
-                "your own: gcfl.run(model=MyNet, ...) from Python; any module that ends in a "
-                "Linear",
-            )
+                "your own: gcfl.run(model=MyNet, ...) from Python; any module that gives logits, "
+                "one that ends in a Linear for all methods",
+            ),
         ]
     return [(row.name, row.line) for row in settings_table()]
 

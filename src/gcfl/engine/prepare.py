@@ -39,6 +39,7 @@ from gcfl.methods.privacy import Privacy
 from gcfl.methods.privacy_checks import check as check_privacy
 from gcfl.methods.privacy_checks import check_model, public_normaliser
 from gcfl.methods.server_training import check as check_clean
+from gcfl.models.code import is_code, whole_name
 from gcfl.models.network import Network
 from gcfl.models.trained import ModelGiven, code_of, fingerprint, module_of, pack
 
@@ -145,28 +146,32 @@ def prepare(
         federation = federation.clean_only()
     if method.pooled:
         federation = federation.pooled()
-    module = module_of(given.model, experiment.seed)
+    sample, options = tuple(source.x.shape[1:]), experiment.model
+    module = module_of(
+        given.model, experiment.seed, sample, len(federation.classes), options.arguments
+    )
     if module is None:
-        if experiment.model.name == "given":
+        if options.name == "given":
             raise ConfigError(
                 "model.name 'given' means a module from Python: pass model=... to gcfl.run"
             )
-        module = models.make(
-            tuple(source.x.shape[1:]), len(federation.classes), experiment.model, experiment.seed
-        )
+        module = models.make(sample, len(federation.classes), options, experiment.seed)
     digests = _digests(experiment, source, method, given, module)
     if experiment.given and experiment.given != digests:
         changed = [
             name
-            for name in ("data", "model", "parts", "files")
+            for name in ("data", "model", "parts", "files", "code")
             if experiment.given.get(name) != digests.get(name)
         ]
         raise ConfigError(
             f"this run was made with other {' and '.join(changed)} than what is there now"
+            + (f" ({experiment.model.name})" if changed == ["code"] else "")
         )
     setting = setting_of(
         experiment, module, federation.validation.x, len(federation.classes), federation.normaliser
     )
+    if any(part.needs_head for part in method.parts.values()):
+        setting.network.require_head()
     check_model(method, setting, federation.validation, federation.classes, experiment.privacy)
     if experiment.engine.vectorised:
         check_vectorised(experiment, method, setting, federation.clients.x)
@@ -189,6 +194,8 @@ def _digests(
         digests["files"] = beside
     if given.model is not None:
         digests["model"] = fingerprint(module)
+    elif is_code(experiment.model.name):
+        digests["code"] = fingerprint(module)
     kinds = [type(part) for part in method.parts.values()]
     if foreign := [kind for kind in kinds if kind.__module__.partition(".")[0] != "gcfl"]:
         digests["parts"] = code_of(foreign)
@@ -271,9 +278,11 @@ def _settled(
     whole = {
         name: str(Path(getattr(experiment.data, name)).expanduser().absolute()) for name in paths
     }
-    return experiment.model_copy(
-        update={"given": digests, "data": experiment.data.model_copy(update=whole)}
-    )
+    update = {"given": digests, "data": experiment.data.model_copy(update=whole)}
+    if given.model is None and is_code(experiment.model.name):
+        name = {"name": whole_name(experiment.model.name)}
+        update["model"] = experiment.model.model_copy(update=name)
+    return experiment.model_copy(update=update)
 
 
 def _source(experiment: Experiment, given: Given) -> Source:

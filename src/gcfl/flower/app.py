@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import tomli_w
@@ -21,6 +21,7 @@ from gcfl.experiment import Experiment
 from gcfl.flower.client import NO_FOLDER, Site, folder_of, store_of
 from gcfl.flower.site_data import TERMS, Terms, client_of, serve_sites, site_with_data
 from gcfl.methods.privacy_checks import check_deployed
+from gcfl.models.code import file_of, in_package, is_code, renamed
 
 _EXPERIMENT = "experiment.toml"
 # a process that serves many messages of one run prepares it once
@@ -123,7 +124,7 @@ def export(experiment: Experiment, folder: Path, sites: tuple[str, ...] = ()) ->
     if folder.exists() and any(folder.iterdir()):
         raise ConfigError(f"{folder} is not empty; choose another folder")
     check_deployed(experiment.privacy)
-    if experiment.given.keys() - {"files"}:
+    if experiment.given.keys() - set(config.IN_FILES):
         raise ConfigError(
             "an experiment on arrays or modules from Python cannot be exported: its sites could "
             "not make them"
@@ -139,6 +140,8 @@ def export(experiment: Experiment, folder: Path, sites: tuple[str, ...] = ()) ->
     ready = prepared.experiment
     if ready.audit.asked:
         check_audit(prepared)
+    ready, code = _with_code(ready, files)
+    files |= code
     private = ready.privacy.clean_epsilon or ready.privacy.client_epsilon
     facts = {
         "extras": "flower,privacy" if private else "flower",
@@ -160,12 +163,30 @@ def export(experiment: Experiment, folder: Path, sites: tuple[str, ...] = ()) ->
     return [folder / name for name in files]
 
 
+def _with_code(ready: Experiment, files: Mapping[str, str]) -> tuple[Experiment, dict[str, str]]:
+    """The experiment, and the file that makes its model, which goes into the app."""
+    path = file_of(ready.model.name) if is_code(ready.model.name) else None
+    if path is None:
+        return ready, {}
+    if in_package(path) or path.name in files:
+        why = "is part of a package" if in_package(path) else "has the name of a file of the app"
+        raise ConfigError(
+            f"{path} {why}, and cannot be copied into the app: install it at every site, and name "
+            "it package.module:Class"
+        )
+    inside = ready.model.model_copy(update={"name": renamed(ready.model.name, path.name)})
+    return ready.model_copy(update={"model": inside}), {path.name: path.read_text()}
+
+
 def read_experiment(folder: Path, context: Context) -> Experiment:
     """The app's experiment, with `rounds` and `seed` of the run config unless they are 0 and -1."""
     settings = config.read_settings(folder / _EXPERIMENT)
     for name, unset in (("rounds", 0), ("seed", -1)):
         if context.run_config.get(name, unset) != unset:
             assign(settings, name, context.run_config[name])
+    name = settings.get("model", {}).get("name", "")
+    if is_code(name) and (copied := folder / name.rpartition(":")[0]).is_file():
+        assign(settings, "model.name", renamed(name, str(copied.absolute())))
     return config.build(settings)[0]
 
 

@@ -81,6 +81,8 @@ class GCFL(Strategy):  # type: ignore[misc, unused-ignore]
         self._selector, self._seed = chosen, seed
         self._validation = shard_of(validation, read)
         self._network = _network(model, self._validation)
+        if chosen.needs_head:
+            self._network.require_head()
         self._noise, self._judging = experiment.labels, labels is not None or chosen.judges
         if self._noise.average:
             raise ConfigError(

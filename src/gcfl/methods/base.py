@@ -53,6 +53,11 @@ class Part(Options):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     refuses: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # presets that it cannot have
 
+    @property
+    def needs_head(self) -> bool:
+        """Whether it works on the input of a last linear layer, which a model may not have."""
+        return False
+
     def check(self, validation: Shard, classes: tuple[str | int, ...]) -> None:
         """Refuse, before any work, what this part cannot work with."""
 

@@ -39,6 +39,10 @@ class Contrastive(LocalRule):
     temperature: Positive = 0.5
     """τ of the contrastive term"""
 
+    @property
+    def needs_head(self) -> bool:
+        return True
+
     def begin(self, model: Tree, received: Tree, memory: Tree) -> Tree:
         if not memory or self.mu == 0:
             return {}

@@ -175,7 +175,7 @@ def _warn_solvable(
     rule, network = method.select, setting.network
     if not getattr(rule, "needs_target", False) or not method.server.uses_clients:
         return
-    own = {f"{network.head_name}.{leaf}" for leaf in ("weight", "bias")}
+    own = {f"{network.require_head()}.{leaf}" for leaf in ("weight", "bias")}
     if not set(network.trained) <= own:
         return
     selections = 1 + (setting.rounds - 1) // int(getattr(rule, "every", 1))

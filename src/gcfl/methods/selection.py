@@ -102,6 +102,10 @@ class Periodic(SelectionRule, Selector):
         return {"target": gradient(pool.features, pool.probabilities, pool.labels, pool.bias)}
 
     @property
+    def needs_head(self) -> bool:
+        return self.needs == "features" or self.needs_target
+
+    @property
     def judges(self) -> bool:
         return self.needs == "posterior"
 

@@ -1,7 +1,8 @@
-"""A body/head view of any nn.Module that ends in a Linear, called as a pure function of a tree.
+"""A body/head view of any nn.Module, called as a pure function of a tree.
 
 The head is the last linear layer: its input is h(x), the features (n, d), and its output is the
-module's output, the logits (n, C). Everything that gradient matching needs lives in these two.
+module's output, the logits (n, C). Everything that gradient matching needs lives in these two. A
+module that ends otherwise has no head: it serves all that needs the logits alone.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from gcfl.base import rng
 from gcfl.base.data_types import Tree
-from gcfl.base.errors import ModelError, one_line
+from gcfl.base.errors import ModelError
+from gcfl.models.head import find_head
 
 # inputs per batch without autograd: what fits the caches; 128 photos were 30% faster than 1,024
 _BATCH_NUMBERS = 128 * 3 * 32 * 32
@@ -26,7 +28,9 @@ _LARGEST_BATCH = 1024
 
 @dataclass(frozen=True)
 class Output:
-    """features (n, d): the head's input; logits (n, C): its output."""
+    """features (n, d): the head's input; logits (n, C): its output. Where there is no head, the
+    logits are all there is.
+    """
 
     features: Tensor
     logits: Tensor
@@ -70,10 +74,6 @@ class Network:
         self._is_image = example.ndim == 4 and not as_given
         if self._is_image:
             self.module = self.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        if not any(isinstance(part, nn.Linear) for part in self.module.modules()):
-            raise ModelError(
-                "the model has no Linear layer, and gradient matching needs one as its last layer"
-            )
         self.trained = tuple(
             name for name, part in self.module.named_parameters() if part.requires_grad
         )
@@ -99,18 +99,27 @@ class Network:
         self._slots = self._find_slots()
         self._tied = len(self._slots) > len(dict(_tensors(self.module)))
         with rng.isolated(0, "probe"):
-            self.head_name = self._find_head(example[:2], classes, head)
-        self.head: nn.Linear = self.module.get_submodule(self.head_name)  # type: ignore[assignment]
-        self.classes = self.head.out_features
+            self.module.eval()
+            found = find_head(self.module, self.prepare(example[:2]), classes, head)
+        self.head_name, self._no_head, self.classes = found
+        self.head: nn.Linear | None = None
+        if self.head_name is not None:
+            self.head = self.module.get_submodule(self.head_name)  # type: ignore[assignment]
 
     @property
     def bias(self) -> bool:
-        return self.head.bias is not None
+        return self.head is not None and self.head.bias is not None
 
     @property
     def width(self) -> int:
         """d, the number of features that the head sees."""
-        return self.head.in_features
+        return self.classes if self.head is None else self.head.in_features
+
+    def require_head(self) -> str:
+        """The head's name, or a sentence that says why there is none."""
+        if self.head_name is None:
+            raise ModelError(self._no_head)
+        return self.head_name
 
     def tree(self) -> Tree:
         """The module's own weights and buffers, copied."""
@@ -132,16 +141,23 @@ class Network:
         the tree's buffers in place.
         """
         self._set_mode(training, single=x.shape[0] == 1)
+        if self.head is None:
+            logits = self._logits(tree, x)
+            return Output(logits, logits)
         features: list[Tensor] = []
         hook = self.head.register_forward_pre_hook(lambda _, inputs: features.append(inputs[0]))
         try:
-            if tree is self._attached:
-                logits = self.module(x)
-            else:
-                logits = torch.func.functional_call(self.module, tree, (x,), tie_weights=self._tied)
+            logits = self._logits(tree, x)
         finally:
             hook.remove()
         return Output(features[-1], logits)
+
+    def _logits(self, tree: Tree, x: Tensor) -> Tensor:
+        if tree is self._attached:
+            found: Tensor = self.module(x)
+            return found
+        called = torch.func.functional_call(self.module, tree, (x,), tie_weights=self._tied)
+        return cast(Tensor, called)
 
     @contextmanager
     def attached(self, tree: Tree) -> Iterator[None]:
@@ -201,60 +217,6 @@ class Network:
                 logits[start : start + batch] = part.logits
         return Output(features, logits)
 
-    def _find_head(self, example: Tensor, classes: int | None, wanted: str | None) -> str:
-        linears = {
-            name: part for name, part in self.module.named_modules() if isinstance(part, nn.Linear)
-        }
-        listed = ", ".join(repr(name) for name in linears)
-        if wanted is not None and wanted not in linears:
-            raise ModelError(
-                f"model.head {wanted!r} is not a Linear layer of the model; candidates: {listed}"
-            )
-        results: dict[str, tuple[Tensor, int]] = {}
-        hooks = [
-            part.register_forward_hook(
-                lambda _, __, output, name=name: results.__setitem__(
-                    name, (output, output._version)
-                )
-            )
-            for name, part in linears.items()
-        ]
-        self.module.eval()
-        try:
-            with torch.no_grad():
-                logits = self.module(self.prepare(example))
-        except Exception as error:
-            raise ModelError(
-                f"the model cannot take samples of shape {tuple(example.shape[1:])} "
-                f"({one_line(error)})"
-            ) from error
-        finally:
-            for hook in hooks:
-                hook.remove()
-        if not isinstance(logits, Tensor) or logits.ndim != 2:
-            raise ModelError("the model must return one tensor of logits (n, classes)")
-        ends = [
-            name
-            for name, (result, version) in results.items()
-            if _same(result, logits) and version == logits._version
-        ]
-        if wanted is not None:
-            ends = [name for name in ends if name == wanted]
-        if not ends:
-            raise ModelError(
-                f"the model does not end in a Linear layer: its output is not that of {wanted!r}"
-                if wanted is not None
-                else "the model does not end in a Linear layer: its output is not that of any of "
-                f"{listed}; return the logits "
-                "of one of these as they are (no softmax after it)"
-            )
-        if classes is not None and logits.shape[1] != classes:
-            raise ModelError(
-                f"the model gives {logits.shape[1]} outputs (layer {ends[-1]!r}), but the data has "
-                f"{classes} classes"
-            )
-        return ends[-1]
-
 
 def _tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     yield from module.named_parameters()
@@ -266,12 +228,3 @@ def _can_average(buffer: Tensor) -> bool:
     if buffer.is_floating_point():
         return bool(torch.isfinite(buffer).all())
     return buffer.dtype in (torch.int32, torch.int64)
-
-
-def _same(result: Tensor, logits: Tensor) -> bool:
-    """The layer's own output, or a view of it. (That nothing changed it in place afterwards, its
-    version tells.)
-    """
-    return result is logits or (
-        result.shape == logits.shape and result.data_ptr() == logits.data_ptr()
-    )

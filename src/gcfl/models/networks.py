@@ -1,16 +1,17 @@
-"""The paper's networks, by name, for any input size.
+"""Networks by name, for any input size: the paper's, and residual ones.
 
 logistic   one linear layer on the flattened input
 mlp        hidden layers with ReLU
 cnn        the paper's: conv 5x5x32, pool, conv 5x5x64, pool, linear 2048, ReLU, linear C; no
            padding
+resnet9, resnet18  for images of 28 to 64 pixels (resnets.py)
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 from torch import nn
@@ -18,6 +19,10 @@ from torch import nn
 from gcfl.base import rng
 from gcfl.base.errors import ConfigError, ModelError, did_you_mean, one_line
 from gcfl.base.options import Count, Options
+from gcfl.models.code import is_code, made_by
+from gcfl.models.resnets import Norm
+from gcfl.models.resnets import resnet9 as resnet9_layers
+from gcfl.models.resnets import resnet18 as resnet18_layers
 
 
 def _widths(value: list[int]) -> list[int]:
@@ -30,13 +35,22 @@ class ModelOptions(Options):
     """[model]"""
 
     name: str = "mlp"
-    """logistic, mlp, cnn, or a module given from Python"""
+    """logistic, mlp, cnn, resnet9, resnet18; file.py:make or package.module:Class; or a module
+    given from Python
+    """
+    arguments: dict[str, Any] | None = None
+    """what a class or function of your own is called with, by name, besides shape and classes
+    """
     hidden: Annotated[list[int], AfterValidator(_widths)] = Field(default=[128])
     """mlp: widths of the hidden layers"""
     last_relu: bool = True
     """cnn: ReLU before the last layer (the authors' code has none)"""
     projection: Count | None = None
-    """mlp, cnn: width of MOON's projection head (two layers) before the last layer"""
+    """mlp, cnn, resnets: width of MOON's projection head (two layers) before the last layer"""
+    width: Count = 64
+    """resnets: channels of the first layer; the last has eight times as many"""
+    norm: Norm = "group"
+    """resnets: GroupNorm, or BatchNorm"""
     head: str | None = None
     """name of the last linear layer, where it cannot be found"""
     buffers: Literal["average", "keep"] = "average"
@@ -89,6 +103,18 @@ def cnn(shape: tuple[int, ...], classes: int, options: ModelOptions) -> nn.Modul
     )
 
 
+def resnet9(shape: tuple[int, ...], classes: int, options: ModelOptions) -> nn.Module:
+    """Nine layers with two residual blocks, for images of 28 to 64 pixels."""
+    layers, width = resnet9_layers(shape, options.width, options.norm)
+    return nn.Sequential(*layers, *_ending(width, classes, options))
+
+
+def resnet18(shape: tuple[int, ...], classes: int, options: ModelOptions) -> nn.Module:
+    """ResNet-18 with a first layer for images of 28 to 64 pixels."""
+    layers, width = resnet18_layers(shape, options.width, options.norm)
+    return nn.Sequential(*layers, *_ending(width, classes, options))
+
+
 def _ending(width: int, classes: int, options: ModelOptions) -> list[nn.Module]:
     """The last layer, behind a projection head where one is asked for."""
     if options.projection is None:
@@ -105,11 +131,21 @@ MODELS: dict[str, Callable[[tuple[int, ...], int, ModelOptions], nn.Module]] = {
     "logistic": logistic,
     "mlp": mlp,
     "cnn": cnn,
+    "resnet9": resnet9,
+    "resnet18": resnet18,
 }
 
 
 def make(shape: tuple[int, ...], classes: int, options: ModelOptions, seed: int) -> nn.Module:
-    """The named network for that shape, initialised by torch's defaults from the run's seed."""
+    """The named network for that shape, initialised by torch's defaults from the run's seed; one of
+    somebody's own code by running that code.
+    """
+    if is_code(options.name):
+        return made_by(options.name, seed, shape, classes, options.arguments)
+    if options.arguments:
+        raise ConfigError(
+            f"model.arguments are for a model of your own code, not for {options.name}"
+        )
     if options.name not in MODELS:
         raise ConfigError(
             f"model.name {options.name!r} is unknown{did_you_mean(options.name, MODELS)}"

@@ -6,7 +6,8 @@ import copy
 import hashlib
 import logging
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from pathlib import Path
 from types import CodeType
 from typing import Any
 
@@ -15,46 +16,19 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from gcfl.base import rng
 from gcfl.base.cells import cells, columns_of, is_frame
 from gcfl.base.codec import encode
 from gcfl.base.data_types import Groups, Tree
 from gcfl.base.encoding import Encoding
 from gcfl.base.errors import DataError, GcflError, ModelError, RunError, one_line
 from gcfl.base.options import checked
+from gcfl.models.code import ModelGiven as ModelGiven
+from gcfl.models.code import file_of, is_code
+from gcfl.models.code import module_of as module_of
 from gcfl.models.network import Network
-from gcfl.models.networks import ModelOptions, make
+from gcfl.models.networks import MODELS, ModelOptions, make
 
 log = logging.getLogger("gcfl")
-# A module, or a class or function that makes one, which is called under the run's seed.
-ModelGiven = nn.Module | Callable[[], nn.Module]
-
-
-def module_of(given: ModelGiven | None, seed: int) -> nn.Module | None:
-    """The module that came from Python, as a copy of its own; None where none did."""
-    if given is None or isinstance(given, nn.Module):
-        return copy.deepcopy(given)
-    if not callable(given):
-        raise ModelError(
-            "model must be a name, a torch module or a function that makes one, got "
-            f"{type(given).__name__}"
-        )
-    try:
-        with rng.isolated(seed, "init"):
-            made = given()
-    except TypeError as error:
-        raise ModelError(
-            f"the class or function given as model must work without arguments ({one_line(error)})"
-        ) from error
-    except Exception as error:  # somebody's own code raises what it likes
-        raise ModelError(
-            f"the class or function given as model failed: {one_line(error)}"
-        ) from error
-    if not isinstance(made, nn.Module):
-        raise ModelError(
-            f"the function given as model must return a torch module, got {type(made).__name__}"
-        )
-    return made
 
 
 class TrainedModel:
@@ -147,18 +121,22 @@ def pack(
     return groups, meta
 
 
-def unpack(groups: Groups, meta: dict[str, Any], given: ModelGiven | None) -> TrainedModel:
-    """The inverse of `pack`. A module from Python is given again; its weights do not matter."""
+def unpack(
+    groups: Groups, meta: dict[str, Any], given: ModelGiven | None, folder: Path | None = None
+) -> TrainedModel:
+    """The inverse of `pack`. A module from Python is given again; its weights do not matter. A
+    model of somebody's own code is made by that code, unless it lies in the run's folder.
+    """
     options, shape, classes = _facts_of(groups, meta)
-    module = module_of(given, seed=0)
+    module = module_of(given, 0, shape, len(classes), options.arguments)
     if module is None:
         if options.name == "given":
             raise RunError(
                 "this run's model came from Python: pass the same class or module as "
                 "gcfl.load(folder, model=...)"
             )
-        module = make(shape, len(classes), options, seed=0)
-    elif architecture(module) != meta.get("architecture"):
+        module = _made_again(shape, len(classes), options, folder)
+    if options.name not in MODELS and architecture(module) != meta.get("architecture"):
         log.warning(
             "the model given has other layers or other code than the one that this run trained"
         )
@@ -187,6 +165,25 @@ def _encoding_of(meta: dict[str, Any], shape: tuple[int, ...]) -> Encoding | Non
     return encoding
 
 
+def _made_again(
+    shape: tuple[int, ...], classes: int, options: ModelOptions, folder: Path | None
+) -> nn.Module:
+    if not is_code(options.name):
+        return make(shape, classes, options, seed=0)
+    file = file_of(options.name)
+    if file and folder and file.resolve().is_relative_to(folder.resolve()):
+        raise RunError(
+            f"{folder} names code of its own as its model, which is never run: look at it, and "
+            "pass the model as gcfl.load(folder, model=...)"
+        )
+    try:
+        return make(shape, classes, options, seed=0)
+    except ModelError as error:
+        raise RunError(
+            f"{error}; the class or module may be passed as gcfl.load(folder, model=...)"
+        ) from None
+
+
 def _facts_of(
     groups: Groups, meta: dict[str, Any]
 ) -> tuple[ModelOptions, tuple[int, ...], tuple[str | int, ...]]:
@@ -196,11 +193,13 @@ def _facts_of(
     pair = groups.get("normaliser", {"mean": None, "deviation": None})
     try:
         options = checked(ModelOptions, meta.get("model", {}))
-        sizes = [*shape, *options.hidden, options.projection or 1]  # type: ignore[misc]
+        sizes = [*shape, *options.hidden, options.projection or 1, options.width]  # type: ignore[misc]
         whole = all(type(one) is int and one >= 1 for one in sizes)
         small = whole and math.prod(shape) <= _MOST_VALUES and max(sizes) <= _MOST_VALUES  # type: ignore[arg-type]
         # No layer of ours has more values than the file has weights.
-        small = small and (options.name == "given" or max(options.hidden) <= max(weights, 128))
+        ours = options.name in MODELS
+        widest = max(*options.hidden, options.width)
+        small = small and (not ours or widest <= max(weights, 128))
         named = all(isinstance(name, str | int) for name in classes)  # type: ignore[union-attr]
         if small and named and 2 <= len(classes) <= weights and set(pair) >= {"mean", "deviation"}:  # type: ignore[arg-type]
             return options, tuple(shape), tuple(classes)  # type: ignore[arg-type]

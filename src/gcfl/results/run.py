@@ -188,8 +188,10 @@ class Run:
 
     @cached_property
     def model(self) -> TrainedModel:
-        """The trained model: `predict`, `predict_proba`, `module`."""
-        return unpack(*self._files.read_model(), self._given)
+        """The trained model: `predict`, `predict_proba`, `module`. One of somebody's own code is
+        made by running that code, when it is first asked for.
+        """
+        return unpack(*self._files.read_model(), self._given, self.folder)
 
     def predict(self, x: Any) -> npt.NDArray[Any]:
         """Class names for raw inputs."""
@@ -201,7 +203,7 @@ class Run:
 
 def how_to_continue(folder: Path, given: Mapping[Any, str] | None) -> str:
     """The command, or, for a run on things from Python, the call that has to be made again."""
-    from_python = [name for name in given or () if name != "files"]
+    from_python = [name for name in given or () if name not in experiment.IN_FILES]
     if from_python:
         return f"call gcfl.run again with the same {' and '.join(from_python)}"
     return f"gcfl resume {shlex.quote(str(folder))}"
