@@ -1,18 +1,16 @@
 """The server's clean set, rebuilt from what every client is sent.
 
     python benchmarks/reconstruction.py [--models logistic frozen mlp cnn] [--samples 2 5 20]
-        [--every 1 10] [--epsilon 8] [--classes 2] [--starts 1] [--seeds 1]
+        [--every 1 10] [--epsilon 8] [--classes 10] [--starts 64] [--steps 300] [--seeds 1]
 
-GCFL on digits (100 rounds, 5 clients, defaults). A client that is asked to select knows the model
-θ_s and the target: row c is g_c(s) = mean_i (p_c(x_i; θ_s) - 1)·[h(x_i; θ_s), 1] over the n clean
-samples of class c. The attack (gradient inversion) looks for n inputs of each class whose rows fit
-all that was sent, by least squares through the known models, from random starts:
-
-    min over x_1 .. x_n of Σ_s ‖g_c(s; x_1 .. x_n) - g_c(s)‖² / ‖g_c(s)‖²
+GCFL on digits (100 rounds, 5 clients, defaults). Client 0 attacks: it knows the models and the
+targets of all selections, and has samples of its own to start from; inversion.py tells how. At most
+25 selections are looked at: more cost time and add little.
 
 A clean sample counts as rebuilt when it is the nearest, of 500 samples of its class, to one of the
-inputs that were found: all digits of the class, and copies of them shifted by one pixel. Chance is
-n / 500 for each. frozen: a linear head over a body of random weights that never changes.
+vectors that were found: all digits of the class, and copies of them shifted by one pixel. Chance is
+n / 500 for each. Nearest among inputs; among features where the body never changes (logistic, whose
+features are the inputs, and frozen: a linear head over a body of random weights).
 """
 
 from __future__ import annotations
@@ -31,12 +29,16 @@ from gcfl.base.data_types import Broadcast, Tree
 from gcfl.engine.prepare import Given, Prepared, prepare
 from gcfl.engine.transport import Transport
 from gcfl.methods import Replies
-from gcfl.models.network import Network
+from inversion import Effort, features, inputs
 
-CANDIDATES, CLASSES, HIGHEST = 500, 10, 16.0
-MODELS = ("logistic", "frozen", "mlp", "cnn")
-MOST = 10  # models that the attack looks through: more cost time and add little
-FITS = 1e-12  # a sum of squares that float32 messages do not go below
+CANDIDATES, CLASSES, HIGHEST, MOST = 500, 10, 16.0, 25
+EFFORTS = {
+    "logistic": Effort(64, 300),
+    "frozen": Effort(64, 300),
+    "mlp": Effort(4, 60),
+    "cnn": Effort(4, 60),
+}
+FIXED = ("logistic", "frozen")  # the body never changes
 
 
 def frozen() -> nn.Module:
@@ -103,65 +105,47 @@ def played(
     return prepared, listening
 
 
-def rows(network: Network, models: Tree, x: Tensor, label: int) -> Tensor:
-    """(S, d + 1) what the server would send of n prepared inputs of a class, by stacked models."""
-
-    def one(model: Tree) -> Tensor:
-        found = network(model, x)
-        own = torch.softmax(found.logits, 1)[:, label : label + 1] - 1
-        return (own * torch.cat([found.features, torch.ones_like(own)], 1)).mean(0)
-
-    return torch.func.vmap(one)(models)
-
-
 def attack(
-    network: Network,
+    prepared: Prepared,
+    model: str,
     heard: list[tuple[Tree, Tensor]],
-    shape: tuple[int, ...],
     label: int,
-    generator: torch.Generator,
-    starts: int,
-    steps: int,
-) -> Tensor:
-    """(n, ...) the prepared inputs of a class that fit best, of several starts: least squares by
-    Levenberg-Marquardt.
+    count: int,
+    effort: Effort,
+    seed: int,
+) -> tuple[Tensor, Tensor]:
+    """What was found of a class's n samples, and the 500 candidates, in the same terms: prepared
+    inputs, or features where the body never changes.
     """
+    network, (own, labels) = prepared.setting.network, _attackers(prepared)
+    mine = network.prepare(own[labels == label])
+    if len(mine) < count:  # too few of its own: noise of the same kind
+        generator = torch.Generator().manual_seed(seed)
+        more = torch.randn(count, *own.shape[1:], generator=generator)
+        mine = torch.cat([mine, more])
+    known = network.prepare(candidates(prepared, label))
     chosen = np.unique(np.linspace(0, len(heard) - 1, MOST).round().astype(int))
-    models = {
-        name: torch.stack([heard[place][0][name] for place in chosen]).double()
-        for name in heard[0][0]
-    }
-    goal = torch.stack([heard[place][1][label] for place in chosen]).double()
-    scale = goal.norm(dim=1, keepdim=True).clamp(min=1e-12)
+    trees = [heard[place][0] for place in chosen]
+    rows = torch.stack([heard[place][1][label] for place in chosen]).double()
+    if model in FIXED:
+        head = network.head_name
+        heads = [
+            torch.cat([one[f"{head}.weight"], one[f"{head}.bias"][:, None]], 1) for one in trees
+        ]
+        body = {name: tensor.double() for name, tensor in trees[0].items()}
+        own_features, wanted = (network(body, x.double()).features for x in (mine, known))
+        stacked = torch.stack(heads).double()
+        found = features(stacked, rows, label, count, own_features, effort, seed)
+        return found, wanted
+    models = {name: torch.stack([one[name] for one in trees]).double() for name in trees[0]}
+    found = inputs(network, models, rows, label, count, mine.double(), effort, seed)
+    return found, known.double()
 
-    def residuals(flat: Tensor) -> Tensor:
-        return ((rows(network, models, flat.reshape(shape), label) - goal) / scale).flatten()
 
-    best, lowest = torch.zeros(shape).flatten().double(), torch.inf
-    for _ in range(starts):
-        x = torch.randn(best.shape, generator=generator, dtype=torch.float64)
-        now, damping = residuals(x), 1e-2
-        for _ in range(steps):
-            slope = torch.func.jacfwd(residuals)(x).detach()
-            square, down = slope.T @ slope, slope.T @ now
-            size = float(square.diagonal().mean())
-            for _ in range(8):
-                damped = square + damping * size * torch.eye(len(x), dtype=x.dtype)
-                tried = x - torch.linalg.solve(damped, down)
-                after = residuals(tried)
-                if bool(after.square().sum() < now.square().sum()):
-                    x, now, damping = tried, after, max(damping / 5, 1e-15)
-                    break
-                damping *= 4
-            else:
-                break
-            if float(now.square().sum()) < FITS:
-                break
-        if float(now.square().sum()) < lowest:
-            best, lowest = x, float(now.square().sum())
-        if lowest < FITS:
-            break
-    return best.reshape(shape).float()
+def _attackers(prepared: Prepared) -> tuple[Tensor, Tensor]:
+    """The samples of client 0, which attacks."""
+    shard = prepared.federation.clients.shard(0)
+    return shard.x, shard.y
 
 
 def candidates(prepared: Prepared, label: int) -> Tensor:
@@ -182,18 +166,14 @@ def trial(
     epsilon: float | None,
     seed: int,
     rounds: int = 100,
-    starts: int = 1,
-    steps: int = 0,
+    effort: Effort | None = None,
     classes: int = CLASSES,
 ) -> tuple[int, int, int]:
     """(clean samples rebuilt, of how many, from how many selections)."""
     prepared, listening = played(model, samples, every, epsilon, seed, rounds)
-    network, generator = prepared.setting.network, torch.Generator().manual_seed(seed)
-    shape = (samples, *prepared.federation.validation.x.shape[1:])
-    count, steps = 0, steps or min(150, 400 // samples)
+    effort, count = effort or EFFORTS[model], 0
     for label in range(classes):
-        found = attack(network, listening.heard, shape, label, generator, starts, steps)
-        known = network.prepare(candidates(prepared, label))
+        found, known = attack(prepared, model, listening.heard, label, samples, effort, seed)
         nearest = torch.cdist(found.flatten(1), known.flatten(1)).argmin(1)
         count += len({int(place) for place in nearest if place < samples})
     return count, samples * classes, len(listening.heard)
@@ -201,24 +181,27 @@ def trial(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--models", nargs="+", default=MODELS, choices=MODELS)
+    parser.add_argument("--models", nargs="+", default=list(EFFORTS), choices=list(EFFORTS))
     parser.add_argument("--samples", nargs="+", type=int, default=[2, 5, 20], help="per class")
     parser.add_argument("--every", nargs="+", type=int, default=[1, 10], help="K")
     parser.add_argument("--epsilon", type=float, default=None, help="privacy.clean_epsilon")
     parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--classes", type=int, default=2, help="that are attacked")
-    parser.add_argument("--starts", type=int, default=1, help="of the attack")
+    parser.add_argument("--classes", type=int, default=CLASSES, help="that are attacked")
+    parser.add_argument("--starts", type=int, help="of the attack; by default as EFFORTS says")
+    parser.add_argument("--steps", type=int, help="of each start")
     wanted = parser.parse_args()
     torch.set_num_threads(1)
     logging.getLogger("gcfl").setLevel(logging.ERROR)  # it warns of just this
-    effort = {"classes": wanted.classes, "starts": wanted.starts}
     print(f"{'model':<10}{'n':>4}{'K':>4}{'selections':>12}{'rebuilt':>12}{'chance':>9}{'s':>7}")
     for model in wanted.models:
+        usual = EFFORTS[model]
+        effort = Effort(wanted.starts or usual.starts, wanted.steps or usual.steps)
+        more = {"effort": effort, "classes": wanted.classes}
         for samples in wanted.samples:
             for every in wanted.every:
                 begun = time.process_time()
                 results = [
-                    trial(model, samples, every, wanted.epsilon, seed, **effort)
+                    trial(model, samples, every, wanted.epsilon, seed, **more)
                     for seed in range(wanted.seeds)
                 ]
                 right, total = (sum(one[place] for one in results) for place in (0, 1))
