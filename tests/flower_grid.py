@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from types import SimpleNamespace
 
 import torch
 from flwr.app import Context, Error, Message, RecordDict
@@ -36,6 +37,7 @@ class Here(Grid):
             1000 + 7 * client: Context(1, 1000 + 7 * client, {"client": client}, RecordDict(), {})
             for client in range(clients)
         }
+        self.keys = {}  # node -> public key, as a SuperLink shows them
         self.seen = []
         # what each message held on its way: apps and strategies may change it afterwards
         self.traffic = []
@@ -55,7 +57,10 @@ class Here(Grid):
         return list(self.contexts)
 
     def get_nodes(self):
-        return []
+        return [
+            SimpleNamespace(node_id=node, public_key=self.keys.get(node, b""))
+            for node in self.contexts
+        ]
 
     def push_messages(self, messages):
         raise NotImplementedError

@@ -369,6 +369,7 @@ def test_what_cannot_be_is_said_before_anything_is_trained(tmp_path, capsys):
     ):
         grid = grid_of(tmp_path, **config)
         for context in grid.contexts.values():
+            context.node_config["errors"] = "details"
             if context.node_config["state"] == "":
                 del context.node_config["state"]
         with pytest.raises(RunError, match=sentence):

@@ -78,10 +78,11 @@ def test_evidence_of_other_samples_is_forgotten():
     assert recall(store, 1, "others") == {"labels": {"rate": torch.tensor(0.3)}}
 
 
-def test_a_message_for_somebody_else_is_refused():
+def test_a_message_for_somebody_else_is_refused(caplog):
     ready = prepared(method="fedavg", cohort=1.0)
     grid = federation(ready)
     swapped = OverGrid(grid, {0: 1007, 1: 1000, 2: 1014, 3: 1021, 4: 1028})
     _, records = rounds(ready, swapped, 1)
     assert set(records[0].left_out) == {"0", "1"}
-    assert "a message for client 0 came to client 1" in records[0].left_out["0"]
+    assert "what it was sent" in records[0].left_out["0"]
+    assert "a message for client 0 came to client 1" in caplog.text

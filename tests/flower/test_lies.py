@@ -16,7 +16,7 @@ pytest.importorskip("flwr", reason="flwr is not installed: pip install 'gcfl[flo
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 
 from flower_grid import exported, federation, over_grid, play, rounds, same, sites
-from gcfl.flower.server import NodeRegistry
+from gcfl.flower.nodes import NodeRegistry
 from gcfl.flower.transport import FACTS, to_update
 from helpers import prepared
 from lies import LIAR, LIES, METHOD
@@ -262,22 +262,6 @@ def test_nobody_takes_a_live_clients_place_and_the_run_goes_on(tmp_path, caplog)
     lines = (folder / "rounds.jsonl").read_text().splitlines()
     left_out = [json.loads(line)["left_out"] for line in lines]
     assert left_out == [{}, {"2": "no answer"}, {}, {}, {}, {}]
-
-
-def test_a_site_that_is_gone_may_come_back_as_another_node(scene, caplog):
-    """Without node authentication a restart gives a new id; the SuperLink knows that the old one is
-    gone.
-    """
-    ready, _ = scene
-    grid = federation(ready)
-    registry = NodeRegistry(grid, tuple("01234"))
-    registry.wait(1.0)
-    grid.contexts[77] = Context(1, 77, {"client": 4}, RecordDict(), {})
-    assert registry.ask()[4] == 1028
-    del grid.contexts[1028]
-    with caplog.at_level(logging.WARNING, "gcfl"):
-        assert registry.ask()[4] == 77
-    assert "4 has come back as another node: 77, after 1028" in caplog.text
 
 
 def test_more_samples_than_it_said_it_has(tmp_path):

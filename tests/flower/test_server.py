@@ -12,7 +12,7 @@ from flwr.app import Context, RecordDict
 
 from flower_grid import Here, exported, play, sites
 from gcfl.base.errors import RunError
-from gcfl.flower.server import NodeRegistry
+from gcfl.flower.nodes import NodeRegistry
 
 
 def test_a_server_that_stopped_goes_on_and_sites_keep_their_memory(tmp_path):

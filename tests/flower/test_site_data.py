@@ -171,14 +171,19 @@ def test_what_travels_and_what_is_written(places):
     assert result.finished
 
 
-def test_an_unknown_class_is_refused_by_name(places):
+def test_an_unknown_class_is_refused_by_name(places, caplog):
+    """The name leaves the site only where its operator lets it."""
     assert export(places) == 0
     (places / "south" / "one").rename(places / "south" / "onee")
-    with pytest.raises(
-        RunError,
-        match=r"not come: south \(south: .*has the class 'onee', which the server does not know;",
-    ):
+    sentence = "has the class 'onee', which the server does not know;"
+    with pytest.raises(RunError, match=r"not come: south \(south: its data cannot be used"):
         play(places, nodes(places))
+    assert sentence in caplog.text
+    grid = nodes(places)
+    for context in grid.contexts.values():
+        context.node_config["errors"] = "details"
+    with pytest.raises(RunError, match=rf"not come: south \(south: .*{sentence}"):
+        play(places, grid)
     assert not list((places / "runs").glob("*/rounds.jsonl"))
 
 
@@ -295,9 +300,12 @@ def test_tables_are_read_by_their_columns_names(tmp_path):
         site("lacks.csv")
 
 
-def test_a_run_may_have_another_seed_than_the_app(places):
-    """The seed would move the server's split, and so the normalisation that sites were told."""
-    assert export(places, "--method", "fedavg") == 0
+@pytest.mark.parametrize("flags", [(), ("--clean.hold_out", "0.3")], ids=["all", "hold-out"])
+def test_a_run_may_have_another_seed_than_the_app(places, flags):
+    """The seed would move the server's split, and what is held out of its clean set, and so the
+    normalisation that sites were told.
+    """
+    assert export(places, "--method", "fedavg", *flags) == 0
     run = play(places, nodes(places), seed=3)
     assert run.finished
     assert run.seed == 3
@@ -343,7 +351,7 @@ def test_each_site_audits_its_own_files(places, capsys):
     assert north["samples"] == 80
     assert north["name"] == "north"
     assert south == {"samples": 1, "name": "south"}
-    assert "nothing is there" in west["problem"]
+    assert west["problem"].startswith("its node config or another setting does not fit")
     # What the sites hold is not here, and is not made up from the server's own samples.
     assert main(["audit", str(result.folder)]) == 2
     assert "sites that bring their own data judge them there" in capsys.readouterr().err

@@ -48,8 +48,9 @@ def write_atomic(path: Path, blob: bytes, failpoint: str = "write", private: boo
     reach(f"{failpoint}.after")
 
 
-def write_json(path: Path, value: Any) -> None:
-    write_atomic(path, (json.dumps(value, indent=2, allow_nan=False) + "\n").encode())
+def write_json(path: Path, value: Any, private: bool = False) -> None:
+    blob = (json.dumps(value, indent=2, allow_nan=False) + "\n").encode()
+    write_atomic(path, blob, private=private)
 
 
 def read_json(path: Path) -> Any:

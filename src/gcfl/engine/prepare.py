@@ -112,9 +112,14 @@ class Prepared:
 
 
 def prepare(
-    experiment: Experiment, given: Given, federated: tuple[Source, Federation] | None = None
+    experiment: Experiment,
+    given: Given,
+    federated: tuple[Source, Federation] | None = None,
+    split_by: int | None = None,
 ) -> Prepared:
-    """Read, split, spoil, build, check that all fits. federated: where the data is ready."""
+    """Read, split, spoil, build, check that all fits. federated: where the data is ready. split_by:
+    the seed that parts the server's set, where that is not the run's.
+    """
     check_device(experiment.engine.device)
     source, federation = federated or federate(experiment, given)
     check_tables(experiment, source)
@@ -135,7 +140,7 @@ def prepare(
             f"train.mixup cannot be had with {method.name}: what the model says of a mixture is of "
             "no single sample, to be kept"
         )
-    federation, held_out = _hold_out(experiment, federation)
+    federation, held_out = _hold_out(experiment, federation, split_by)
     if covered := experiment.privacy.clean_epsilon is not None:
         public = public_normaliser(federation.validation.x, experiment.privacy)
         federation = replace(federation, normaliser=public if experiment.data.normalise else None)
@@ -234,7 +239,9 @@ def federate(experiment: Experiment, given: Given) -> tuple[Source, Federation]:
     return source, data.build(source, experiment.data, experiment.seed)
 
 
-def _hold_out(experiment: Experiment, federation: Federation) -> tuple[Federation, Shard | None]:
+def _hold_out(
+    experiment: Experiment, federation: Federation, seed: int | None
+) -> tuple[Federation, Shard | None]:
     """A part of the server's set that nothing else sees, not even the normalisation; it takes the
     place of the test set where that is not to be looked at.
     """
@@ -252,7 +259,8 @@ def _hold_out(experiment: Experiment, federation: Federation) -> tuple[Federatio
         raise ConfigError(
             f"clean.hold_out leaves nothing of the server's {len(whole)} clean samples"
         )
-    order = rng.stream(experiment.seed, "hold-out").permutation(len(whole))
+    seed = experiment.seed if seed is None else seed
+    order = rng.stream(seed, "hold-out").permutation(len(whole))
     if instead:  # each class alike in both parts: of its samples, evenly spaced ones
         order = order[np.argsort(whole.y.numpy()[order], kind="stable")]
         places = (np.arange(size) * len(whole) + len(whole) // 2) // size

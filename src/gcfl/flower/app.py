@@ -54,6 +54,7 @@ wait-seconds = 300
 round-seconds = 0
 rounds = 0  # 0: as experiment.toml says
 seed = -1  # -1: as experiment.toml says
+rebind = ""  # sites that may come back with another key
 """
 _SERVER = '''\
 """The server: the rounds of experiment.toml over Flower's Grid."""

@@ -23,6 +23,7 @@ from gcfl.data import Source
 from gcfl.engine import one_thread
 from gcfl.engine.client import answer
 from gcfl.flower.audit import ACTION, Request, write_at_site
+from gcfl.flower.telling import SiteApp, told
 from gcfl.flower.transport import FACTS, from_update, to_broadcast
 from gcfl.labels.evidence import forgotten
 from gcfl.methods import NEVER, Method, Setting
@@ -166,7 +167,7 @@ def allowed(context: Context) -> str:
 
 def client_app(site_of: Callable[[Context], Site]) -> ClientApp:
     """The app of a site: train when asked to, tell who it is when asked for that."""
-    app = ClientApp()
+    app = SiteApp()
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
@@ -195,8 +196,8 @@ def client_app(site_of: Callable[[Context], Site]) -> ClientApp:
         columns = site.source.columns
         folder = site.folder / "audit"
         write_at_site(found, folder, request.options, site.setting, site.shard, columns)
-        told = share_of(found, lower(request.options.share, allowed(context)))
-        return Message(RecordDict({FACTS: ConfigRecord(told)}), reply_to=message)
+        share = share_of(found, lower(request.options.share, allowed(context)))
+        return Message(RecordDict({FACTS: ConfigRecord(share)}), reply_to=message)
 
     @app.query()
     def who(message: Message, context: Context) -> Message:
@@ -207,14 +208,14 @@ def client_app(site_of: Callable[[Context], Site]) -> ClientApp:
             size, classes = len(site.shard), len(set(site.shard.y.tolist()))
             log.info("this is client %d, with %d samples of %d classes", site.client, size, classes)
             # With noise of its own, a site does not tell how much it holds.
-            told = size if site.setting.local_noise is None else 1
-            facts = {"client": site.client, "samples": told}
-        # the server shall hear the sentence, not only that something failed
-        except GcflError as error:
-            log.error("%s", error)
+            holds = size if site.setting.local_noise is None else 1
+            facts = {"client": site.client, "samples": holds}
+        # the server shall hear who cannot take part, not only that something failed
+        except Exception as error:
+            log.error("%s", error, exc_info=not isinstance(error, GcflError))
             node = context.node_config
             name = node.get("client", node.get("partition-id", "?"))
-            facts = {"problem": f"{name}: {error}"}
+            facts = {"problem": f"{name}: {told(error, context)}"}
         return Message(RecordDict({FACTS: ConfigRecord(dict(facts))}), reply_to=message)
 
     return app

@@ -119,7 +119,7 @@ def serve_sites(
     split_by = experiment.seed if seed is None else seed
     source = data.encoded(data.read(options, split_by), options, split_by, alone=True)
     federation = data.alone(source, options, split_by, sites)
-    prepared = prepare(experiment, Given(), (source, federation))
+    prepared = prepare(experiment, Given(), (source, federation), split_by)
     schema = Schema.of(source, federation.classes)
     # After a part was held out, the normalisation is that of the rest.
     return prepared, Terms(sites, schema, prepared.federation.normaliser, seed)

@@ -9,6 +9,7 @@ checkpoint/        what the next round needs
 model.safetensors  the final model, with its classes and normalisation
 summary.json       the result and all files' digests; written last: its presence means finished
 sites.json         what sites told of their labels (audit.share), of a run on Flower
+nodes.json         which node is which client, of a run on Flower
 energy.json        what was measured of its energy, if anything was
 """
 
