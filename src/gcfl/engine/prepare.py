@@ -10,12 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
 from gcfl import data, models
-from gcfl.base import rng
 from gcfl.base.data_types import Groups, Shard, Tree
 from gcfl.base.errors import ConfigError
 from gcfl.base.options import resolve_size
@@ -28,6 +26,7 @@ from gcfl.engine.checks import (
     warn_of_own_labels,
 )
 from gcfl.engine.client import ClientSide
+from gcfl.engine.hold_out import hold_out
 from gcfl.engine.rounds import Rounds
 from gcfl.engine.transport import InProcess, Transport
 from gcfl.engine.vectorised import Vectorised
@@ -140,7 +139,7 @@ def prepare(
             f"train.mixup cannot be had with {method.name}: what the model says of a mixture is of "
             "no single sample, to be kept"
         )
-    federation, held_out = _hold_out(experiment, federation, split_by)
+    federation, held_out = hold_out(experiment, federation, split_by)
     if covered := experiment.privacy.clean_epsilon is not None:
         public = public_normaliser(federation.validation.x, experiment.privacy)
         federation = replace(federation, normaliser=public if experiment.data.normalise else None)
@@ -237,42 +236,6 @@ def federate(experiment: Experiment, given: Given) -> tuple[Source, Federation]:
     """The data alone: what it came from, and who got what of it."""
     source = data.encoded(_source(experiment, given), experiment.data, experiment.seed)
     return source, data.build(source, experiment.data, experiment.seed)
-
-
-def _hold_out(
-    experiment: Experiment, federation: Federation, seed: int | None
-) -> tuple[Federation, Shard | None]:
-    """A part of the server's set that nothing else sees, not even the normalisation; it takes the
-    place of the test set where that is not to be looked at.
-    """
-    share, instead = experiment.clean.hold_out, experiment.engine.evaluate_on == "held-out"
-    if not share:
-        if instead:
-            raise ConfigError(
-                "engine.evaluate_on = 'held-out' needs clean.hold_out: a share of the server's "
-                "clean set to measure on"
-            )
-        return federation, None
-    whole = federation.validation
-    size = resolve_size(float(share), len(whole))
-    if size >= len(whole):
-        raise ConfigError(
-            f"clean.hold_out leaves nothing of the server's {len(whole)} clean samples"
-        )
-    seed = experiment.seed if seed is None else seed
-    order = rng.stream(seed, "hold-out").permutation(len(whole))
-    if instead:  # each class alike in both parts: of its samples, evenly spaced ones
-        order = order[np.argsort(whole.y.numpy()[order], kind="stable")]
-        places = (np.arange(size) * len(whole) + len(whole) // 2) // size
-        order = np.concatenate([order[places], np.delete(order, places)])
-    held, rest = (
-        Shard(whole.x[rows], whole.y[rows], whole.ids[rows])
-        for rows in (np.sort(order[:size]), np.sort(order[size:]))
-    )
-    encoding = federation.encoding
-    normaliser = data.normaliser(rest.x, encoding) if experiment.data.normalise else None
-    test = held if instead else federation.test
-    return replace(federation, validation=rest, normaliser=normaliser, test=test), held
 
 
 def _settled(
