@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import pickle
 from pathlib import Path
 
@@ -93,6 +94,42 @@ def write_csv(path: Path, rows: int = 80) -> None:
         f"{i % 7},{i * 0.5},{'yes' if i % 2 else 'no'}" for i in range(rows)
     ]
     path.write_text("\n".join(lines) + "\n")
+
+
+def adults(rows: int = 420, seed: int = 0):
+    """A mixed table as people have them, by column: text, gaps, dates, true and false, an id, a
+    constant, many towns, and the hospital of each row. Age, job and sex make the label.
+    """
+    draw = np.random.default_rng(seed)
+    age = draw.integers(18, 80, rows)
+    sex, job = draw.choice(["female", "male"], rows), draw.choice(JOBS, rows)
+    smoker = draw.random(rows) < 0.3
+    score = (age - 45) / 12 + 2 * np.isin(job, JOBS[2:]) - 1 + 0.5 * (sex == "male") - smoker
+    blank = {name: draw.random(rows) < share for name, share in (("age", 0.15), ("sex", 0.1))}
+    return {
+        "row_id": np.arange(1000, 1000 + rows),
+        "age": ["" if gone else str(one) for one, gone in zip(age, blank["age"], strict=True)],
+        "sex": np.where(blank["sex"], "?", sex),
+        "job": job,
+        "hours": draw.normal(40, 8, rows).round(2),
+        "since": np.datetime64("2020-01-01") + draw.integers(0, 1500, rows),
+        "smoker": smoker,
+        "town": [f"town {one}" for one in draw.integers(0, 200, rows)],
+        "country": ["here"] * rows,
+        "hospital": draw.choice(["east", "north", "south"], rows),
+        "income": np.where(score + draw.normal(0, 0.2, rows) > 0, ">50K", "<=50K"),
+    }
+
+
+JOBS = ["clerk", "farmer", "nurse", "teacher"]
+
+
+def write_table(path: Path, columns) -> Path:
+    with open(path, "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        writer.writerows(zip(*columns.values(), strict=True))
+    return path
 
 
 def pictures(count=30, side=20, seed=0):

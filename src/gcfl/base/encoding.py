@@ -9,11 +9,11 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from gcfl.base.cells import Cell, numbers, text
 from gcfl.base.errors import ConfigError, DataError, did_you_mean
@@ -51,19 +51,16 @@ class Column(Options):
     buckets: int = 0
     """hashed: how many"""
 
-    @model_validator(mode="after")
-    def _fits(self) -> Self:
+    @property
+    def sound(self) -> bool:
+        """Whether its parts go together."""
+        fill, values = self.fill, self.values
         if self.kind == "category":
-            good = self.fill is None or self.fill in self.values
-            good = good and len(set(self.values)) == len(self.values)
-        elif self.kind == "hashed":
-            good = self.fill is None and 1 <= self.buckets <= _MOST_COLUMNS
-        else:
-            fill = self.fill
-            good = fill is None or (isinstance(fill, int | float) and math.isfinite(fill))
-        if not good or (self.values and self.kind != "category"):
-            raise ValueError(f"does not say what a {self.kind} needs")
-        return self
+            return (fill is None or fill in values) and len(set(values)) == len(values)
+        if self.kind == "hashed":
+            return fill is None and not values and 1 <= self.buckets <= _MOST_COLUMNS
+        number = isinstance(fill, int | float) and math.isfinite(fill)
+        return (fill is None or number) and not values
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -147,6 +144,8 @@ class Encoding:
             columns = tuple(checked(Column, one, str(one["name"])[:80]) for one in found)
         except ConfigError as error:
             raise DataError(f"not an encoding: {error}") from None
+        if wrong := next((one.name for one in columns if not one.sound), None):
+            raise DataError(f"the column {wrong!r} of an encoding does not say what its kind needs")
         if len({one.name for one in columns}) != len(columns):
             raise DataError("two columns of an encoding have the same name")
         encoding = cls(columns)

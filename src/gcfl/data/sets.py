@@ -71,6 +71,8 @@ def _with(source: Source, readers: Mapping[str, Callable[[Schema], Source]]) -> 
     pairs: dict[str, Any] = {}
     for part, read in readers.items():
         found = read(schema)
+        if table and found.columns is None:  # bare numbers, in the order of the columns
+            found = replace(found, x=found.x.astype(object))
         schema.check(found)
         pairs[part] = (found.x, found.y)
     source = replace(source, **pairs, validation_from_test=False)
