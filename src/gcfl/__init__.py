@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 __all__ = [
+    "GCFLClassifier",
     "GcflError",
     "Result",
     "Run",
@@ -26,6 +27,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from gcfl.api import Result, audit, load, recommend, resume, run
+    from gcfl.api.estimator import GCFLClassifier
     from gcfl.base.errors import GcflError
     from gcfl.data import from_huggingface
     from gcfl.results.run import Run
@@ -41,6 +43,10 @@ def __getattr__(name: str) -> Any:
         from gcfl.data import from_huggingface
 
         return from_huggingface
+    if name == "GCFLClassifier":
+        from gcfl.api.estimator import GCFLClassifier
+
+        return GCFLClassifier
     if name in __all__:
         from gcfl import api
 
