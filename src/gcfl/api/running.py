@@ -177,7 +177,7 @@ def execute(
     where the data is ready.
     """
     with one_thread():
-        prepared = prepare(experiment, given, federated)
+        prepared = prepare(experiment, given, federated, on_features=True)
         engine, federation = prepared.experiment.engine, prepared.federation
         folder = RunFolder(out / prepared.experiment.folder_name())
         if fresh:

@@ -25,12 +25,21 @@ def now() -> Moment:
     return time.thread_time(), time.perf_counter()
 
 
-class Stopwatch:
-    """The server's seconds per kind of work."""
+@dataclass(frozen=True)
+class Ahead:
+    """What was done before the first round: samples that went forward, seconds."""
 
-    def __init__(self) -> None:
+    samples: int = 0
+    spent: Moment = (0.0, 0.0)
+
+
+class Stopwatch:
+    """The server's seconds per kind of work; ahead: of training, spent already."""
+
+    def __init__(self, ahead: Moment = (0.0, 0.0)) -> None:
         self._spent: defaultdict[str, Moment] = defaultdict(lambda: (0.0, 0.0))
-        self._started = time.perf_counter()
+        self._spent["train"] = ahead
+        self._started = time.perf_counter() - ahead[1]
 
     @contextmanager
     def of(self, kind: str) -> Iterator[None]:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
 from gcfl import data, models
@@ -26,20 +25,22 @@ from gcfl.engine.checks import (
     warn_of_own_labels,
 )
 from gcfl.engine.client import ClientSide
+from gcfl.engine.frozen import Frozen, Looked, can_keep
 from gcfl.engine.hold_out import hold_out
+from gcfl.engine.measurement import Ahead
 from gcfl.engine.rounds import Rounds
+from gcfl.engine.setting import setting_of
 from gcfl.engine.transport import InProcess, Transport
 from gcfl.engine.vectorised import Vectorised
 from gcfl.engine.workers import Workers
 from gcfl.experiment import Experiment
 from gcfl.methods import Method, Periodic, Setting
-from gcfl.methods.noise import LocalNoise
 from gcfl.methods.privacy import Privacy
 from gcfl.methods.privacy_checks import check as check_privacy
 from gcfl.methods.privacy_checks import check_model, public_normaliser
 from gcfl.methods.server_training import check as check_clean
 from gcfl.models.code import is_code, whole_name
-from gcfl.models.network import Network
+from gcfl.models.start import weights_digest, weights_file
 from gcfl.models.trained import ModelGiven, code_of, fingerprint, module_of, pack
 
 
@@ -61,6 +62,8 @@ class Prepared:
     setting: Setting
     held_out: Shard | None = None
     privacy: Privacy | None = None
+    frozen: Frozen | None = None  # the body, where rounds are played on its features
+    looked: Looked | None = None
 
     def transport(self) -> Transport:
         side = ClientSide(self.setting, self.method, self.federation.clients)
@@ -94,12 +97,16 @@ class Prepared:
             held_out=self.held_out,
             names=self.federation.clients.names,
             privacy=self.privacy,
+            ahead=self.looked.cost if self.looked else Ahead(),
         )
 
     def parcel(self, tree: Tree) -> tuple[Groups, dict[str, Any]]:
         """What model.safetensors holds of a trained model."""
-        shape = tuple(self.federation.validation.x.shape[1:])
         network, federation = self.setting.network, self.federation
+        shape = tuple(federation.validation.x.shape[1:])
+        if self.frozen is not None:  # the body is part of the model, too
+            network, shape = self.frozen.whole, self.frozen.shape
+            tree = {**self.frozen.tree, **tree}
         options, encoding = self.experiment.model, federation.encoding
         return pack(network, tree, federation.classes, shape, options, encoding)
 
@@ -115,9 +122,11 @@ def prepare(
     given: Given,
     federated: tuple[Source, Federation] | None = None,
     split_by: int | None = None,
+    on_features: bool = False,
 ) -> Prepared:
     """Read, split, spoil, build, check that all fits. federated: where the data is ready. split_by:
-    the seed that parts the server's set, where that is not the run's.
+    the seed that parts the server's set, where that is not the run's. on_features: play on features
+    where the body is frozen.
     """
     check_device(experiment.engine.device)
     source, federation = federated or federate(experiment, given)
@@ -177,10 +186,17 @@ def prepare(
     if any(part.needs_head for part in method.parts.values()):
         setting.network.require_head()
     check_model(method, setting, federation.validation, federation.classes, experiment.privacy)
+    example, frozen, looked = federation.clients.x[:3], None, None
+    if on_features and len(example) and can_keep(method, setting, example):
+        frozen = Frozen.of(setting.network, example)
+        example, setting = frozen.features(example), replace(setting, network=frozen.head)
     if experiment.engine.vectorised:
-        check_vectorised(experiment, method, setting, federation.clients.x)
+        check_vectorised(experiment, method, setting, example)
     settled = _settled(experiment, source, given, digests)
-    ready = Prepared(settled, federation, method, setting, held_out)
+    if frozen is not None:
+        looked = frozen.applied(federation, held_out)
+        federation, held_out = looked.federation, looked.held_out
+    ready = Prepared(settled, federation, method, setting, held_out, frozen=frozen, looked=looked)
     asked = experiment.clean, experiment.privacy, len(federation.clients), ready.cohort
     return replace(ready, privacy=Privacy.of(method, setting, *asked))
 
@@ -194,7 +210,8 @@ def _digests(
         digests["data"] = source.digest()
     read = source.own or bool(data.named_sets(experiment.data))
     files = source.digest() if read and given.source is None else ""
-    if beside := files + data.digest(experiment.data):
+    files += data.digest(experiment.data)
+    if beside := files + weights_digest(experiment.model):
         digests["files"] = beside
     if given.model is not None:
         digests["model"] = fingerprint(module)
@@ -204,32 +221,6 @@ def _digests(
     if foreign := [kind for kind in kinds if kind.__module__.partition(".")[0] != "gcfl"]:
         digests["parts"] = code_of(foreign)
     return digests
-
-
-def setting_of(
-    experiment: Experiment,
-    module: nn.Module,
-    example: torch.Tensor,
-    classes: int,
-    normaliser: tuple[torch.Tensor, torch.Tensor] | None,
-) -> Setting:
-    """What server and clients share: network, seed, length, training options."""
-    keep = experiment.model.buffers == "keep"
-    network = Network(
-        module,
-        example,
-        classes,
-        normaliser,
-        experiment.model.head,
-        experiment.engine.device,
-        keep_buffers=keep,
-    )
-    train = experiment.train
-    if train.augment == "auto":
-        kind = data.augmentation(experiment.data.source) if example.ndim == 4 else "none"
-        train = train.model_copy(update={"augment": kind})
-    local = LocalNoise.of(experiment.privacy, experiment.rounds, experiment.seed)
-    return Setting(network, experiment.seed, experiment.rounds, train, local)
 
 
 def federate(experiment: Experiment, given: Given) -> tuple[Source, Federation]:
@@ -249,11 +240,18 @@ def _settled(
     whole = {
         name: str(Path(getattr(experiment.data, name)).expanduser().absolute()) for name in paths
     }
-    update = {"given": digests, "data": experiment.data.model_copy(update=whole)}
+    model = {}
     if given.model is None and is_code(experiment.model.name):
-        name = {"name": whole_name(experiment.model.name)}
-        update["model"] = experiment.model.model_copy(update=name)
-    return experiment.model_copy(update=update)
+        model["name"] = whole_name(experiment.model.name)
+    if experiment.model.weights is not None:
+        model["weights"] = str(weights_file(experiment.model.weights))
+    return experiment.model_copy(
+        update={
+            "given": digests,
+            "data": experiment.data.model_copy(update=whole),
+            "model": experiment.model.model_copy(update=model),
+        }
+    )
 
 
 def _source(experiment: Experiment, given: Given) -> Source:

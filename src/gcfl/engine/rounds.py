@@ -17,6 +17,7 @@ from gcfl.base.data_types import Groups, Shard, Tree
 from gcfl.base.errors import RunError
 from gcfl.base.record import Samples, Traffic
 from gcfl.engine.measurement import (
+    Ahead,
     Scores,
     Stopwatch,
     bytes_down,
@@ -59,6 +60,7 @@ class Rounds:
     names: tuple[str, ...] | None = None
     warned: set[int] = field(default_factory=set)  # of whose updates' length the log has told
     privacy: Privacy | None = None
+    ahead: Ahead = field(default_factory=Ahead)
 
     def begin(self) -> State:
         """The state before the first round: the network's own weights, each part's first state."""
@@ -93,7 +95,8 @@ class Rounds:
         Nothing outside the returned value changes, so a round that was interrupted can be played
         again; the caller commits the accepted clients' memory.
         """
-        watch, method, privacy = Stopwatch(), self.method, self.privacy
+        ahead = Ahead() if state.round else self.ahead
+        watch, method, privacy = Stopwatch(ahead.spent), self.method, self.privacy
         ledger = privacy.ledger(state.parts) if privacy else None
         key = privacy.key(state.parts) if privacy else None
         private = privacy is not None and privacy.clients is not None
@@ -164,7 +167,7 @@ class Rounds:
             examples=int(replies.examples.sum()),
             selected=sum(client in announced["select"] for client in replies),
             samples=Samples(
-                meter.forward + total(answered, "forward"),
+                ahead.samples + meter.forward + total(answered, "forward"),
                 meter.backward + total(answered, "backward"),
             ),
             steps=meter.steps + total(answered, "steps"),

@@ -21,7 +21,8 @@ from gcfl.base.encoding import Encoding
 from gcfl.base.errors import ConfigError, did_you_mean
 from gcfl.base.options import read_toml
 from gcfl.data import Schema
-from gcfl.engine.prepare import Given, Prepared, prepare, setting_of
+from gcfl.engine.prepare import Given, Prepared, prepare
+from gcfl.engine.setting import setting_of
 from gcfl.experiment import Experiment
 from gcfl.flower.client import Site, folder_of, store_of
 
@@ -143,7 +144,10 @@ def site_with_data(experiment: Experiment, terms: Terms, context: Context) -> Si
     source = data.read_as(options, experiment.seed, schema)
     module = models.make(schema.shape, len(schema.classes), experiment.model, experiment.seed)
     example = torch.zeros((2, *schema.shape), dtype=getattr(torch, schema.kind))
-    setting = setting_of(experiment, module, example, len(schema.classes), terms.normaliser)
+    # The weights to start from lie at the server, and come with its first message.
+    without = experiment.model.model_copy(update={"weights": None})
+    afresh = experiment.model_copy(update={"model": without})
+    setting = setting_of(afresh, module, example, len(schema.classes), terms.normaliser)
     rows = torch.arange(len(source))
     shard = Shard(torch.from_numpy(source.x), torch.from_numpy(source.y), rows.numpy())
     run = f"{experiment.identity()}-{terms.digest}"

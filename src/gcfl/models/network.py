@@ -43,7 +43,8 @@ class Network:
     frozen one has requires_grad = False); `sent` are the tensors that an update carries: those, and
     the floating-point and counting buffers, unless buffers are kept. classes: how many outputs
     there must be; None takes what the module has. as_given: samples are what the module eats
-    already, token numbers included.
+    already, token numbers included. still: the submodules ('' for all) that are in evaluation mode
+    in training, too, and whose buffers stay as they are.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Network:
         device: str = "cpu",
         keep_buffers: bool = False,
         as_given: bool = False,
+        still: tuple[str, ...] = (),
     ) -> None:
         if any(
             isinstance(part, nn.UninitializedParameter | nn.UninitializedBuffer)
@@ -87,8 +89,13 @@ class Network:
         moving = (
             ()
             if keep_buffers
-            else tuple(name for name, part in self.module.named_buffers() if _can_average(part))
+            else tuple(
+                name
+                for name, part in self.module.named_buffers()
+                if _can_average(part) and not {name.rpartition(".")[0], ""} & set(still)
+            )
         )
+        self._still = [self.module.get_submodule(name) for name in still]
         self.sent = (*self.trained, *moving)
         self.batch_norms = [
             part
@@ -190,8 +197,10 @@ class Network:
 
     def _set_mode(self, training: bool, single: bool) -> None:
         """A batch of one has no variance: BatchNorm then uses its running statistics."""
-        if self.module.training != training or (training and self.batch_norms):
+        if self.module.training != training or (training and (self.batch_norms or self._still)):
             self.module.train(training)
+            for part in self._still:
+                part.eval()
         if training and single:
             for layer in self.batch_norms:
                 layer.eval()

@@ -51,6 +51,10 @@ class ModelOptions(Options):
     """resnets: channels of the first layer; the last has eight times as many"""
     norm: Norm = "group"
     """resnets: GroupNorm, or BatchNorm"""
+    weights: str | None = None
+    """weights to start from: a .safetensors file, or the folder of another run"""
+    freeze: Literal["body"] | list[str] | None = None
+    """what is not trained: body (all but the last layer), or a list of the names of layers"""
     head: str | None = None
     """name of the last linear layer, where it cannot be found"""
     buffers: Literal["average", "keep"] = "average"

@@ -113,7 +113,7 @@ def pack(
     meta = {
         "classes": list(classes),
         "shape": list(shape),
-        "model": options.model_dump(exclude_none=True),
+        "model": options.model_dump(exclude_none=True, exclude={"weights"}),
         "architecture": architecture(network.module),
     }
     if encoding is not None:
