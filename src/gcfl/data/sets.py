@@ -64,19 +64,18 @@ def with_frames(source: Source, frames: Mapping[str, Any], options: DataOptions)
 
 def _with(source: Source, readers: Mapping[str, Callable[[Schema], Source]]) -> Source:
     """With the sets that these read, once they are told what samples must look like."""
-    encoding, table = source.encoding, source.columns is not None
-    if table:  # cells, until all are seen to be numbers
-        source = replace(source, x=source.x.astype(object), encoding=None)
     schema = Schema.of(source, source.classes, source.name)
+    if source.columns is not None:  # cells, until all are seen to be numbers
+        schema = replace(schema, kind="object", encoding=None)
     pairs: dict[str, Any] = {}
     for part, read in readers.items():
         found = read(schema)
-        if table and found.columns is None:  # bare numbers, in the order of the columns
+        if source.columns is not None and found.columns is None:  # bare numbers, in their order
             found = replace(found, x=found.x.astype(object))
         schema.check(found)
         pairs[part] = (found.x, found.y)
-    source = replace(source, **pairs, validation_from_test=False)
-    return source if encoding is None else _as_numbers(source, encoding)
+    whole = replace(source, **pairs, validation_from_test=False)
+    return whole if source.encoding is None else _as_numbers(whole, source.encoding, pairs)
 
 
 def _read(path: Path, setting: str, options: DataOptions, schema: Schema) -> Source:
@@ -92,15 +91,14 @@ def _read(path: Path, setting: str, options: DataOptions, schema: Schema) -> Sou
     return replace(found, name=f"{path} ({setting})")
 
 
-def _as_numbers(source: Source, encoding: Encoding) -> Source:
-    """Plain numbers again, where the sets are that as well."""
+def _as_numbers(source: Source, encoding: Encoding, pairs: Mapping[str, Any]) -> Source:
+    """The sets of a plain table as numbers, where they are plain, too; else all of it as cells."""
     names = [column.name for column in encoding.columns]
-    pairs = {part: pair for part in SETS if (pair := getattr(source, part)) is not None}
     try:
         numbers: dict[str, Any] = {
             part: (encoding.apply(dict(zip(names, x.T, strict=True)), part), y)
             for part, (x, y) in pairs.items()
         }
     except DataError:
-        return source
-    return replace(source, x=source.x.astype("float32"), encoding=encoding, **numbers)
+        return replace(source, x=source.x.astype(object), encoding=None)
+    return replace(source, **numbers)

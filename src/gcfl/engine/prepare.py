@@ -259,8 +259,9 @@ def _source(experiment: Experiment, given: Given) -> Source:
         source = data.subset(given.source, experiment.data.samples, experiment.seed)
         return data.sets(source, experiment.data)
     if experiment.data.source in ("arrays", data.FRAME):
+        what = "(x, y)" if experiment.data.source == "arrays" else "a DataFrame"
         raise ConfigError(
-            f"data.source {experiment.data.source!r} means data from Python: pass data=(x, y), or "
-            "a DataFrame, to gcfl.run"
+            f"data.source {experiment.data.source!r} means data from Python: pass data={what} to "
+            "gcfl.run"
         )
     return data.read(experiment.data, experiment.seed)

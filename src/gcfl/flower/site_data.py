@@ -137,7 +137,10 @@ def site_with_data(experiment: Experiment, terms: Terms, context: Context) -> Si
     place = str(node["data"])
     if place not in data.SOURCES and not Path(place).expanduser().exists():
         raise ConfigError(f"the node config says data={place!r}, and nothing is there")
-    changes = {"source": place}
+    # What is the server's alone, a site may not even have.
+    fields = type(experiment.data).model_fields
+    own = ("validation", "test", "schema_file", "columns", "drop", "group")
+    changes = {"source": place, **{name: fields[name].default for name in own}}
     if "label" in node:
         changes["label"] = str(node["label"])
     schema, options = terms.schema, experiment.data.model_copy(update=changes)
