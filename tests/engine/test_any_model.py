@@ -182,7 +182,7 @@ class Base(nn.Module):
 
 
 def test_the_fingerprint_sees_bases_attributes_buffers_and_static_methods():
-    from gcfl.models.trained import fingerprint
+    from gcfl.models.fingerprint import fingerprint
 
     def made(kind, *arguments):
         torch.manual_seed(0)
@@ -223,7 +223,7 @@ def test_the_fingerprint_is_the_same_in_every_process(tmp_path):
     code = (
         f"import sys; sys.path[:0] = [{str(ROOT / 'tests')!r}, "
         f"{str(ROOT / 'tests' / 'engine')!r}]\n"
-        "import torch, test_any_model as t\nfrom gcfl.models.trained import fingerprint\n"
+        "import torch, test_any_model as t\nfrom gcfl.models.fingerprint import fingerprint\n"
         "torch.manual_seed(0); print(fingerprint(t.Base()))"
     )
     import os

@@ -15,11 +15,12 @@ from gcfl import experiment as config
 from gcfl.base.cells import is_frame
 from gcfl.base.errors import ConfigError
 from gcfl.data import (
+    DataOptions,
     Source,
     arrays,
     from_frame,
     from_frames,
-    from_huggingface,
+    from_options,
     gathered,
     in_groups,
     is_huggingface,
@@ -29,6 +30,8 @@ from gcfl.data import (
 
 log = logging.getLogger("gcfl")
 Size = int | float
+# Settings of [data] by which samples from Python are read.
+READING = ("label", "group", "image_size", "channels", "text", "length", "broken")
 
 
 def take_data(
@@ -115,8 +118,9 @@ def _from_frames(
 
 def _source(data: Any, pairs: Mapping[str, Any], classes: Any, table: Mapping[str, Any]) -> Source:
     """One source from samples of any kind; `table`: settings that were given along with them."""
+    options = _options(table)
     if is_huggingface(data):
-        data = _from_huggingface(data, table)
+        data = from_options(data, options)
     if isinstance(data, Source):
         if pairs or classes is not None:
             raise ConfigError(
@@ -124,11 +128,11 @@ def _source(data: Any, pairs: Mapping[str, Any], classes: Any, table: Mapping[st
                 "sizes"
             )
         return data
-    sets = pairs.get("validation"), pairs.get("test"), classes
+    sets = pairs.get("validation"), pairs.get("test"), classes, options.channels, options.length
     if not _has_clients(data):
         return arrays(data, *sets)
     named = data.items() if isinstance(data, Mapping) else enumerate(data)
-    parts = {str(name): _plain(part, table) for name, part in named}
+    parts = {str(name): _plain(part, options) for name, part in named}
     if len(parts) < len(data):
         raise ConfigError("two clients of data have the same name")
     lacking = [name for name in ("validation", "test") if name not in pairs]
@@ -141,15 +145,15 @@ def _source(data: Any, pairs: Mapping[str, Any], classes: Any, table: Mapping[st
     return gathered(parts, *sets)
 
 
-def _from_huggingface(data: Any, table: Mapping[str, Any]) -> Source:
-    columns = {name: table[name] for name in ("label", "group", "image_size") if name in table}
-    options = config.build({"data": columns})[0].data
-    return from_huggingface(data, options.label, options.group, options.image_size)
+def _options(table: Mapping[str, Any]) -> DataOptions:
+    """Settings that say how samples are read, by the names of today."""
+    known = {name: table[name] for name in READING if name in table}
+    return config.build({"data": known})[0].data
 
 
-def _plain(part: Any, table: Mapping[str, Any]) -> Any:
+def _plain(part: Any, options: DataOptions) -> Any:
     """One client's samples as a pair or a torch Dataset."""
-    source = _from_huggingface(part, table) if is_huggingface(part) else part
+    source = from_options(part, options) if is_huggingface(part) else part
     if not isinstance(source, Source):
         return part
     if source.validation is not None or source.test is not None:

@@ -7,7 +7,12 @@ from gcfl.data.gathered import gathered, in_groups
 from gcfl.data.noise import Truth
 from gcfl.data.options import DataOptions, digest
 from gcfl.data.readers import Reader, formats
-from gcfl.data.readers.huggingface import from_huggingface, is_huggingface, on_the_hub
+from gcfl.data.readers.huggingface import (
+    from_huggingface,
+    from_options,
+    is_huggingface,
+    on_the_hub,
+)
 from gcfl.data.registry import SOURCES, augmentation, read, read_as, sets
 from gcfl.data.sets import named_sets, with_frames
 from gcfl.data.source import Schema, Source, data_home, subset
@@ -36,6 +41,7 @@ __all__ = [
     "from_frame",
     "from_frames",
     "from_huggingface",
+    "from_options",
     "gathered",
     "in_groups",
     "is_huggingface",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,8 +12,11 @@ import torch.utils.data
 
 from gcfl.base import rng
 from gcfl.base.errors import DataError, one_line
+from gcfl.base.layout import is_texts
+from gcfl.data.layouts import Channels, laid_out
 from gcfl.data.source import Source
 
+log = logging.getLogger("gcfl.data")
 Pair = tuple[Any, Any]
 _BLOCK = 4096
 
@@ -22,13 +26,15 @@ def arrays(
     validation: Pair | None = None,
     test: Pair | None = None,
     classes: Sequence[str | int] | None = None,
+    channels: Channels = None,
+    length: int = 64,
 ) -> Source:
     """A source from arrays: (x, y), and optionally the server's clean (x, y) and a test (x, y).
 
-    x is (n, features) or (n, channels, height, width), of any number type; y holds whole numbers or
-    names. Each pair may also be a torch Dataset of samples (x, label), which is read once from
-    beginning to end. The classes are those given, else those that the Dataset names, else the
-    sorted labels of y.
+    x is (n, features) or images, of any number type, or n texts; y holds whole numbers or names.
+    channels: where images have them; None: as the shape tells. length: words of a text. Each pair
+    may also be a torch Dataset of samples (x, label), which is read once from beginning to end. The
+    classes are those given, else those that the Dataset names, else the sorted labels of y.
     """
     if classes is None:
         classes = class_names(data)
@@ -47,9 +53,11 @@ def arrays(
         raise DataError("classes must be different from each other")
     if len(codes) < 2:
         raise DataError(f"data needs at least two classes, got {list(codes)}")
-    shape = pairs["data"][0].shape[1:]
+    layout, x = laid_out(pairs["data"][0], channels, length)
+    shape = x.shape[1:]
     coded = {}
-    for name, (x, y) in pairs.items():
+    for name, (given, y) in pairs.items():
+        x = x if name == "data" else layout(given, shape)
         if x.shape[1:] != shape:
             raise DataError(f"x of {name} has samples of shape {x.shape[1:]}, but data has {shape}")
         unknown = [label for label in np.unique(y).tolist() if label not in codes]
@@ -60,7 +68,13 @@ def arrays(
             )
         coded[name] = (x, np.array([codes[label] for label in y.tolist()], dtype=np.int64))
     return Source(
-        "arrays", *coded["data"], tuple(codes), coded.get("validation"), coded.get("test"), own=True
+        "arrays",
+        *coded["data"],
+        tuple(codes),
+        coded.get("validation"),
+        coded.get("test"),
+        own=True,
+        layout=layout,
     )
 
 
@@ -70,10 +84,13 @@ def as_pair(name: str, pair: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         pair = _collect(name, pair)
     if not isinstance(pair, tuple | list) or len(pair) != 2:
         raise DataError(f"{name} must be a pair (x, y) of arrays, got {type(pair).__name__}")
-    x, y = (_array(f"{part} of {name}", value) for part, value in zip("xy", pair, strict=True))
-    if x.dtype.kind not in "fiub":
-        raise DataError(f"x of {name} must hold numbers, got dtype {x.dtype}")
-    if x.ndim < 2:
+    texts = is_texts(pair[0])
+    # texts as numpy's own would all take the room of the longest
+    given = np.array(pair[0], dtype=object) if texts else pair[0]
+    x, y = _array(f"x of {name}", given), _array(f"y of {name}", pair[1])
+    if x.dtype.kind not in "fiub" and not texts:
+        raise DataError(f"x of {name} must hold numbers, or texts alone, got dtype {x.dtype}")
+    if x.ndim < 2 and not texts:
         raise DataError(
             f"x of {name} must be (n, features) or (n, channels, height, width), got shape "
             f"{x.shape}"
@@ -101,9 +118,26 @@ def as_pair(name: str, pair: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
                 f"{int(bad.argmax())}"
             )
         x = x.astype(np.float32, copy=False)
-    elif x.dtype != np.uint8:
-        x = x.astype(np.float32)
+    elif x.dtype != np.uint8 and not texts:
+        x = _as_float32(name, x)
     return x, y
+
+
+def _as_float32(name: str, x: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    """Whole numbers as float32, with a warning where that rounds them."""
+    rounded = x.astype(np.float32)
+    if x.dtype.itemsize >= 4:
+        # float64 holds what float32 made of them; beyond 2^53 everything counts as rounded
+        lost = (rounded.astype(np.float64) != x) | (np.abs(rounded) >= 2.0**53)
+        if lost.any():
+            log.warning(
+                "x of %s has %d whole numbers that float32 rounds, first in row %d; such numbers "
+                "are rather names: leave the column out, or give it as a category",
+                name,
+                int(lost.sum()),
+                int(np.argwhere(lost)[0, 0]),
+            )
+    return rounded
 
 
 def _not_finite(block: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
@@ -174,7 +208,9 @@ def _collect(name: str, dataset: Any) -> Pair:
 
 
 def _sample(value: Any) -> npt.NDArray[Any]:
-    """A tensor or an array as it is; a Pillow image as (channels, height, width)."""
+    """A tensor, an array or a text as it is; a Pillow image as (channels, height, width)."""
+    if isinstance(value, str):
+        return np.asarray(value, dtype=object)
     if getattr(value, "mode", None) == "P":  # a palette's numbers are no shades
         value = value.convert("RGB")
     array = _array("x", value)

@@ -15,6 +15,7 @@ from gcfl.base import rng
 from gcfl.base.data_types import IntArray, Shard
 from gcfl.base.encoding import Encoding
 from gcfl.base.errors import DataError
+from gcfl.base.layout import AS_GIVEN, Layout
 from gcfl.data.add_noise import Observed, add_noise, add_noise_to_set
 from gcfl.data.cleaned import relabelled
 from gcfl.data.encoding import encoded
@@ -64,6 +65,7 @@ class ClientData:
 class Federation:
     """One federation. `truth` is for observers of a simulation only; None: nobody knows it.
     encoding: how the samples were made of a table's columns.
+    layout: how inputs came, before they were samples.
     """
 
     clients: ClientData
@@ -73,6 +75,7 @@ class Federation:
     normaliser: tuple[torch.Tensor, torch.Tensor] | None
     truth: Truth | None
     encoding: Encoding | None = None
+    layout: Layout = AS_GIVEN
 
     def clean_only(self) -> Federation:
         """The same federation with every noisy client sample taken away: what Skyline trains on."""
@@ -118,6 +121,7 @@ def alone(source: Source, options: DataOptions, seed: int, names: tuple[str, ...
         normaliser=normaliser(validation.x, source.encoding) if options.normalise else None,
         truth=None,
         encoding=source.encoding,
+        layout=source.layout,
     )
 
 
@@ -151,6 +155,7 @@ def build(source: Source, options: DataOptions, seed: int) -> Federation:
         normaliser=normaliser(validation.x, source.encoding) if options.normalise else None,
         truth=None if unknown else observed.truth,
         encoding=source.encoding,
+        layout=source.layout,
     )
 
 

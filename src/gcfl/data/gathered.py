@@ -12,6 +12,7 @@ import torch.utils.data
 
 from gcfl.base.errors import DataError
 from gcfl.data.arrays import Pair, arrays, as_pair, class_names
+from gcfl.data.layouts import Channels
 from gcfl.data.source import Source
 
 
@@ -20,6 +21,8 @@ def gathered(
     validation: Pair | None = None,
     test: Pair | None = None,
     classes: Sequence[str | int] | None = None,
+    channels: Channels = None,
+    length: int = 64,
 ) -> Source:
     """A source from each client's (x, y) or torch Dataset, by the clients' names. The classes are
     those given, else those that the Datasets name, else the sorted labels of all clients. Samples
@@ -32,7 +35,7 @@ def gathered(
         if all(names is not None for names in named):
             classes = list(dict.fromkeys(name for names in named for name in names))
     x, y = (np.concatenate(arrays) for arrays in zip(*pairs.values(), strict=True))
-    source = arrays((x, y), validation, test, classes)
+    source = arrays((x, y), validation, test, classes, channels, length)
     return replace(
         source,
         groups=np.repeat(list(pairs), [len(y) for _, y in pairs.values()]),

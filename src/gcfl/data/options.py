@@ -58,6 +58,20 @@ class DataOptions(Options):
     """tables: texts of more values than this are hashed into so many features"""
     image_size: Annotated[int, AfterValidator(at_least(4))] = 32
     """image folders: pixels per side after resizing"""
+    channels: Literal["first", "last", "grey", "none"] | None = None
+    """arrays of images: where their channels are: before or after the pixels, or nowhere (grey);
+    none: no images; unset: as the shape tells
+    """
+    text: str | None = None
+    """Hugging Face: the column of texts"""
+    length: Count = 64
+    """texts: words of each that are read; shorter ones are filled up with 0"""
+    tokens: bool | None = None
+    """samples are token ids: whole numbers for an embedding, never scaled; unset: where the model
+    begins with one
+    """
+    broken: Literal["skip", "refuse"] = "skip"
+    """an image that cannot be read is left out and named (up to a tenth of them), or an error"""
     samples: Annotated[int, AfterValidator(at_least(10))] | None = None
     """use only so many samples of the source (blobs: draw so many)"""
     clients: Count = 10

@@ -21,11 +21,13 @@ from gcfl.base import rng
 from gcfl.base.data_types import IntArray
 from gcfl.base.encoding import Encoding
 from gcfl.base.errors import DataError, did_you_mean
+from gcfl.base.layout import AS_GIVEN, Layout
 
 log = logging.getLogger("gcfl.data")
 
 Pair = tuple[npt.NDArray[Any], IntArray]
 _SAY_EVERY_SECONDS = 5.0
+_BLOCK = 4096
 
 
 def data_home() -> Path:
@@ -63,7 +65,7 @@ class Source:
     samples are some of more, their rows among those, and how many those are. columns: a table's, in
     the order of the features. names (n,): what their owner calls the samples, such as their files.
     clients: where `groups` says whose each sample is, the clients' names in their order. alike: the
-    server's and the test set are cut from every group in equal shares.
+    server's and the test set are cut from every group in equal shares. layout: how inputs came.
     encoding: how a table's columns became features. Before they did, x (n, columns) holds objects:
     the table's cells, as do the sets.
     """
@@ -84,6 +86,7 @@ class Source:
     clients: tuple[str, ...] | None = None
     alike: bool = False
     encoding: Encoding | None = None
+    layout: Layout = AS_GIVEN
 
     def __len__(self) -> int:
         return len(self.y)
@@ -101,7 +104,9 @@ class Source:
         sha = hashlib.sha256()
         for array in (self.x, self.y, *(self.validation or ()), *(self.test or ())):
             sha.update(f"{array.dtype}{array.shape}".encode())
-            sha.update(np.ascontiguousarray(array).view(np.uint8).reshape(-1).data)
+            for start in range(0, len(array), _BLOCK):  # x may be a file larger than memory
+                block = np.ascontiguousarray(array[start : start + _BLOCK])
+                sha.update(block.view(np.uint8).reshape(-1).data)
         sha.update(repr(self.classes).encode())
         if self.groups is not None:
             sha.update("\x1f".join(self.groups.tolist()).encode())

@@ -11,6 +11,7 @@ from gcfl.data import Federation, Source
 from gcfl.experiment import Experiment
 from gcfl.methods import Method, Setting
 from gcfl.methods.batched import check_stackable
+from gcfl.models.tokens import check_ids
 
 log = logging.getLogger("gcfl")
 
@@ -66,6 +67,45 @@ def warn_of_own_labels(source: Source, federation: Federation) -> None:
             "is" if len(cut) == 1 else "are",
             source.name,
             ", ".join(f"data.{name} = '{name}.csv' (from Python, {name}=)" for name in cut),
+        )
+
+
+def check_tokens(
+    experiment: Experiment, method: Method, setting: Setting, federation: Federation
+) -> None:
+    """Token ids: what takes them, what makes no sense for them, and whether all are in range."""
+    network, layout = setting.network, federation.layout
+    if not network.tokens:
+        if layout.ids or layout.words is not None:
+            raise ConfigError(
+                f"texts need a model that begins with an embedding, and {experiment.model.name} "
+                "has none: use model.name 'text', or a module whose first layer is nn.Embedding "
+                "or nn.EmbeddingBag"
+            )
+        return
+    for asked, name in (
+        ("attribute" in experiment.data.kinds and bool(experiment.data.noise), "attribute noise"),
+        (bool(experiment.train.mixup), "train.mixup"),
+        (method.local.views == 2, f"{method.name}, which trains on two views of a sample,"),
+    ):
+        if asked:
+            raise ConfigError(f"{name} is not for token ids: half of an id is no word")
+    check_ids(federation.clients.x, network.vocabulary, "x of the clients")
+    check_ids(federation.validation.x, network.vocabulary, "x of the server's set")
+    check_ids(federation.test.x, network.vocabulary, "x of the test set")
+
+
+def check_training(experiment: Experiment, method: Method, source: Source) -> None:
+    """What becomes of a batch must suit the samples, and the method."""
+    if experiment.train.augment not in ("none", "auto") and source.x.ndim != 4:
+        raise ConfigError(
+            "train.augment is for images (n, channels, height, width), not for samples of shape "
+            f"{source.x.shape[1:]}"
+        )
+    if experiment.train.mixup and method.local.keeps:
+        raise ConfigError(
+            f"train.mixup cannot be had with {method.name}: what the model says of a mixture is of "
+            "no single sample, to be kept"
         )
 
 

@@ -23,8 +23,8 @@ from gcfl.data import Federation
 from gcfl.data.source import cache_folder
 from gcfl.engine.measurement import Ahead, Laps
 from gcfl.methods import Method, Setting
+from gcfl.models.fingerprint import architecture
 from gcfl.models.network import Network
-from gcfl.models.trained import architecture
 
 log = logging.getLogger("gcfl")
 _WORTH = 1 << 20  # numbers of inputs from which on features are kept on disk

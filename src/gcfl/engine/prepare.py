@@ -21,6 +21,8 @@ from gcfl.engine.checks import (
     check_cohort,
     check_device,
     check_tables,
+    check_tokens,
+    check_training,
     check_vectorised,
     warn_of_own_labels,
 )
@@ -40,8 +42,9 @@ from gcfl.methods.privacy_checks import check as check_privacy
 from gcfl.methods.privacy_checks import check_model, public_normaliser
 from gcfl.methods.server_training import check as check_clean
 from gcfl.models.code import is_code, whole_name
+from gcfl.models.fingerprint import code_of, fingerprint
 from gcfl.models.start import weights_digest, weights_file
-from gcfl.models.trained import ModelGiven, code_of, fingerprint, module_of, pack
+from gcfl.models.trained import ModelGiven, module_of, pack
 
 
 @dataclass(frozen=True)
@@ -107,8 +110,8 @@ class Prepared:
         if self.frozen is not None:  # the body is part of the model, too
             network, shape = self.frozen.whole, self.frozen.shape
             tree = {**self.frozen.tree, **tree}
-        options, encoding = self.experiment.model, federation.encoding
-        return pack(network, tree, federation.classes, shape, options, encoding)
+        options, form = self.experiment.model, (federation.encoding, federation.layout)
+        return pack(network, tree, federation.classes, shape, options, *form)
 
     @property
     def holdings(self) -> dict[str, Any]:
@@ -138,16 +141,7 @@ def prepare(
     check_cohort(method, cohort, len(federation.clients))
     check_clean(method, experiment.clean)
     check_privacy(method, experiment.clean, experiment.privacy)
-    if experiment.train.augment not in ("none", "auto") and source.x.ndim != 4:
-        raise ConfigError(
-            "train.augment is for images (n, channels, height, width), not for samples of shape "
-            f"{source.x.shape[1:]}"
-        )
-    if experiment.train.mixup and method.local.keeps:
-        raise ConfigError(
-            f"train.mixup cannot be had with {method.name}: what the model says of a mixture is of "
-            "no single sample, to be kept"
-        )
+    check_training(experiment, method, source)
     federation, held_out = hold_out(experiment, federation, split_by)
     if covered := experiment.privacy.clean_epsilon is not None:
         public = public_normaliser(federation.validation.x, experiment.privacy)
@@ -186,6 +180,7 @@ def prepare(
     if any(part.needs_head for part in method.parts.values()):
         setting.network.require_head()
     check_model(method, setting, federation.validation, federation.classes, experiment.privacy)
+    check_tokens(experiment, method, setting, federation)
     example, frozen, looked = federation.clients.x[:3], None, None
     if on_features and len(example) and can_keep(method, setting, example):
         frozen = Frozen.of(setting.network, example)

@@ -26,7 +26,8 @@ def setting_of(
 ) -> Setting:
     """Of a module, and of two samples or more that it must take."""
     options, device = experiment.model, experiment.engine.device
-    network = network_of(module, example, classes, normaliser, options, device)
+    tokens = experiment.data.tokens
+    network = network_of(module, example, classes, normaliser, options, device, tokens)
     train, still = experiment.train, holds_still(network, example)
     if head_only(network) and not still:
         log.info(

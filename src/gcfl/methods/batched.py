@@ -27,6 +27,8 @@ def check_stackable(setting: Setting, x: torch.Tensor) -> None:
     batch[1:] += torch.arange(1, 3, device=batch.device, dtype=batch.dtype).reshape(
         -1, *(1,) * (batch.ndim - 1)
     )
+    if network.vocabulary is not None:  # still ids of it
+        batch %= network.vocabulary
     tree = network.tree()
     before = {name: tensor.clone() for name, tensor in tree.items()}
     stack = {name: torch.stack([tree[name], tree[name]]) for name in network.trained}

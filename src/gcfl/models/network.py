@@ -20,6 +20,7 @@ from gcfl.base import rng
 from gcfl.base.data_types import Tree
 from gcfl.base.errors import ModelError
 from gcfl.models.head import find_head
+from gcfl.models.tokens import check_ids, vocabulary
 
 # inputs per batch without autograd: what fits the caches; 128 photos were 30% faster than 1,024
 _BATCH_NUMBERS = 128 * 3 * 32 * 32
@@ -43,8 +44,10 @@ class Network:
     frozen one has requires_grad = False); `sent` are the tensors that an update carries: those, and
     the floating-point and counting buffers, unless buffers are kept. classes: how many outputs
     there must be; None takes what the module has. as_given: samples are what the module eats
-    already, token numbers included. still: the submodules ('' for all) that are in evaluation mode
-    in training, too, and whose buffers stay as they are.
+    already, token numbers included. tokens: samples are token ids, which stay whole numbers; None:
+    where the module begins with an embedding, of `vocabulary` ids. still: the
+    submodules ('' for all) that are in evaluation mode in training, too, and whose buffers stay as
+    they are.
     """
 
     def __init__(
@@ -58,6 +61,7 @@ class Network:
         keep_buffers: bool = False,
         as_given: bool = False,
         still: tuple[str, ...] = (),
+        tokens: bool | None = False,
     ) -> None:
         if any(
             isinstance(part, nn.UninitializedParameter | nn.UninitializedBuffer)
@@ -73,7 +77,16 @@ class Network:
             None if normaliser is None else tuple(part.to(self.device) for part in normaliser)
         )
         self._as_given = as_given
-        self._is_image = example.ndim == 4 and not as_given
+        self.vocabulary: int | None = None
+        if tokens is not False:
+            with rng.isolated(0, "probe"):
+                self.vocabulary = vocabulary(self.module, example[:2].to(self.device))
+            if self.vocabulary is not None:
+                check_ids(example[:2], self.vocabulary, "x")
+        self.tokens = self.vocabulary is not None if tokens is None else tokens
+        if self.tokens:
+            self.normaliser = None
+        self._is_image = example.ndim == 4 and not (as_given or self.tokens)
         if self._is_image:
             self.module = self.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.trained = tuple(
@@ -135,6 +148,8 @@ class Network:
     def prepare(self, x: Tensor) -> Tensor:
         """Raw samples to what the module eats: device, type, normalised, channels last."""
         x = x.to(self.device)
+        if self.tokens:
+            return x.long()
         if self._as_given:
             return x.to(self._dtype) if x.is_floating_point() else x
         if self.normaliser is not None:

@@ -5,6 +5,7 @@ mlp        hidden layers with ReLU
 cnn        the paper's: conv 5x5x32, pool, conv 5x5x64, pool, linear 2048, ReLU, linear C; no
            padding
 resnet9, resnet18  for images of 28 to 64 pixels (resnets.py)
+text       the sum of the words' embeddings, one linear layer
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
-from torch import nn
+from torch import Tensor, nn
 
 from gcfl.base import rng
 from gcfl.base.errors import ConfigError, ModelError, did_you_mean, one_line
-from gcfl.base.options import Count, Options
+from gcfl.base.layout import IDS
+from gcfl.base.options import Count, Options, within
 from gcfl.models.code import is_code, made_by
 from gcfl.models.resnets import Norm
 from gcfl.models.resnets import resnet9 as resnet9_layers
@@ -35,14 +37,16 @@ class ModelOptions(Options):
     """[model]"""
 
     name: str = "mlp"
-    """logistic, mlp, cnn, resnet9, resnet18; file.py:make or package.module:Class; or a module
-    given from Python
+    """logistic, mlp, cnn, text, resnet9, resnet18; file.py:make or package.module:Class; or a
+    module given from Python
     """
     arguments: dict[str, Any] | None = None
     """what a class or function of your own is called with, by name, besides shape and classes
     """
     hidden: Annotated[list[int], AfterValidator(_widths)] = Field(default=[128])
-    """mlp: widths of the hidden layers"""
+    """mlp: widths of the hidden layers; text: of the embedding, then of hidden layers"""
+    vocabulary: Annotated[int, AfterValidator(within(2, 2**24))] = IDS
+    """text: how many token ids its embedding has; the built-in tokeniser makes 8192"""
     last_relu: bool = True
     """cnn: ReLU before the last layer (the authors' code has none)"""
     projection: Count | None = None
@@ -131,12 +135,40 @@ def _ending(width: int, classes: int, options: ModelOptions) -> list[nn.Module]:
     ]
 
 
+class Words(nn.Module):
+    """Token ids (n, length) to the sum (n, width) of their embeddings, over the root of how many
+    they are, which keeps its scale whatever the length; 0 fills up and counts for nothing.
+    """
+
+    def __init__(self, ids: int, width: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(ids, width, padding_idx=0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        count = (x != 0).sum(dim=1, keepdim=True).clamp(min=1)
+        total: Tensor = self.embedding(x).sum(dim=1)
+        return total / count.sqrt()
+
+
+def text(shape: tuple[int, ...], classes: int, options: ModelOptions) -> nn.Module:
+    """A bag of words: the sum of their embeddings, hidden layers with ReLU, the last layer."""
+    if len(shape) != 1:
+        raise ModelError(f"text needs token ids (n, length), got samples of shape {shape}")
+    width, *hidden = options.hidden
+    layers: list[nn.Module] = [Words(options.vocabulary, width)]
+    for wider in hidden:
+        layers += [nn.Linear(width, wider), nn.ReLU()]
+        width = wider
+    return nn.Sequential(*layers, *_ending(width, classes, options))
+
+
 MODELS: dict[str, Callable[[tuple[int, ...], int, ModelOptions], nn.Module]] = {
     "logistic": logistic,
     "mlp": mlp,
     "cnn": cnn,
     "resnet9": resnet9,
     "resnet18": resnet18,
+    "text": text,
 }
 
 

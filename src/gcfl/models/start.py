@@ -28,6 +28,7 @@ def network_of(
     normaliser: tuple[Tensor, Tensor] | None,
     options: ModelOptions,
     device: str = "cpu",
+    tokens: bool | None = None,
 ) -> Network:
     """The module as a network, with the weights and the frozen parts that the options say."""
 
@@ -42,6 +43,7 @@ def network_of(
             device,
             keep_buffers=keep,
             still=still,
+            tokens=tokens,
         )
 
     network = view()

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import logging
 import math
-from collections.abc import Iterator
 from pathlib import Path
-from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -17,16 +14,18 @@ import torch
 from torch import nn
 
 from gcfl.base.cells import cells, columns_of, is_frame
-from gcfl.base.codec import encode
 from gcfl.base.data_types import Groups, Tree
 from gcfl.base.encoding import Encoding
 from gcfl.base.errors import DataError, GcflError, ModelError, RunError, one_line
+from gcfl.base.layout import AS_GIVEN, Layout
 from gcfl.base.options import checked
 from gcfl.models.code import ModelGiven as ModelGiven
 from gcfl.models.code import file_of, is_code
 from gcfl.models.code import module_of as module_of
+from gcfl.models.fingerprint import architecture
 from gcfl.models.network import Network
 from gcfl.models.networks import MODELS, ModelOptions, make
+from gcfl.models.tokens import check_ids
 
 log = logging.getLogger("gcfl")
 
@@ -41,12 +40,14 @@ class TrainedModel:
         classes: tuple[str | int, ...],
         shape: tuple[int, ...],
         encoding: Encoding | None = None,
+        layout: Layout = AS_GIVEN,
     ) -> None:
         self.network = network
         self.tree = tree
         self.classes = classes
         self.shape = shape
         self.encoding = encoding
+        self.layout = layout
 
     @property
     def module(self) -> nn.Module:
@@ -56,14 +57,16 @@ class TrainedModel:
         return module.eval()
 
     def predict_proba(self, x: Any) -> npt.NDArray[np.float32]:
-        """(n, C) probabilities for raw inputs x (n, ...), in the order of `classes`.
+        """(n, C) probabilities for raw inputs x (n, ...), laid out as in training, in the order of
+        `classes`.
 
         x may be a DataFrame, whose columns go by name, for a model that was trained on a table.
         """
         if is_frame(x):
             x = self._features(x)
         try:
-            array = np.asarray(x.detach().cpu() if isinstance(x, torch.Tensor) else x)
+            raw = np.asarray(x.detach().cpu() if isinstance(x, torch.Tensor) else x)
+            array = np.asarray(self.layout(raw, self.shape))
         except ValueError as error:
             raise DataError(f"x is not a regular array ({error})") from None
         if array.shape[1:] != self.shape or array.ndim != len(self.shape) + 1:
@@ -79,6 +82,8 @@ class TrainedModel:
         samples = torch.from_numpy(
             np.ascontiguousarray(array if array.dtype == np.uint8 else array.astype(np.float32))
         )
+        if self.network.tokens:
+            check_ids(samples, self.network.vocabulary, "x")
         logits = self.network.outputs(self.tree, samples).logits
         probabilities: npt.NDArray[np.float32] = torch.softmax(logits, dim=1).cpu().numpy()
         return probabilities
@@ -104,6 +109,7 @@ def pack(
     shape: tuple[int, ...],
     options: ModelOptions,
     encoding: Encoding | None = None,
+    layout: Layout = AS_GIVEN,
 ) -> tuple[Groups, dict[str, Any]]:
     """What model.safetensors holds: weights, normalisation, and what builds the network again."""
     groups: Groups = {"model": tree}
@@ -118,6 +124,10 @@ def pack(
     }
     if encoding is not None:
         meta["encoding"] = encoding.to_plain()
+    if network.tokens:
+        meta["tokens"] = True
+    if facts := layout.facts():
+        meta["layout"] = facts
     return groups, meta
 
 
@@ -127,7 +137,7 @@ def unpack(
     """The inverse of `pack`. A module from Python is given again; its weights do not matter. A
     model of somebody's own code is made by that code, unless it lies in the run's folder.
     """
-    options, shape, classes = _facts_of(groups, meta)
+    options, shape, classes, layout = _facts_of(groups, meta)
     module = module_of(given, 0, shape, len(classes), options.arguments)
     if module is None:
         if options.name == "given":
@@ -143,13 +153,21 @@ def unpack(
     normaliser = groups.get("normaliser")
     pair = (normaliser["mean"], normaliser["deviation"]) if normaliser else None
     try:
-        network = Network(module, torch.zeros((2, *shape)), len(classes), pair, options.head)
+        network = Network(
+            module,
+            torch.zeros((2, *shape)),
+            len(classes),
+            pair,
+            options.head,
+            tokens=meta.get("tokens") is True,
+        )
     except (RuntimeError, ValueError, IndexError) as error:
         raise RunError(f"the model's file is damaged: {one_line(error)}") from None
     expected = {name: tensor.shape for name, tensor in network.tree().items()}
     if {name: tensor.shape for name, tensor in groups["model"].items()} != expected:
         raise RunError("the model given does not have the tensors of the run's model")
-    return TrainedModel(network, groups["model"], classes, shape, _encoding_of(meta, shape))
+    encoding = _encoding_of(meta, shape)
+    return TrainedModel(network, groups["model"], classes, shape, encoding, layout)
 
 
 def _encoding_of(meta: dict[str, Any], shape: tuple[int, ...]) -> Encoding | None:
@@ -186,13 +204,14 @@ def _made_again(
 
 def _facts_of(
     groups: Groups, meta: dict[str, Any]
-) -> tuple[ModelOptions, tuple[int, ...], tuple[str | int, ...]]:
+) -> tuple[ModelOptions, tuple[int, ...], tuple[str | int, ...], Layout]:
     """What builds the network again, checked: the file may be anybody's."""
     shape, classes = meta.get("shape"), meta.get("classes")
     weights = sum(tensor.numel() for tensor in groups.get("model", {}).values())
     pair = groups.get("normaliser", {"mean": None, "deviation": None})
     try:
         options = checked(ModelOptions, meta.get("model", {}))
+        layout = Layout.of(meta.get("layout", {}))
         sizes = [*shape, *options.hidden, options.projection or 1, options.width]  # type: ignore[misc]
         whole = all(type(one) is int and one >= 1 for one in sizes)
         small = whole and math.prod(shape) <= _MOST_VALUES and max(sizes) <= _MOST_VALUES  # type: ignore[arg-type]
@@ -200,100 +219,13 @@ def _facts_of(
         ours = options.name in MODELS
         widest = max(*options.hidden, options.width)
         small = small and (not ours or widest <= max(weights, 128))
+        small = small and (options.name != "text" or options.vocabulary <= weights)
         named = all(isinstance(name, str | int) for name in classes)  # type: ignore[union-attr]
         if small and named and 2 <= len(classes) <= weights and set(pair) >= {"mean", "deviation"}:  # type: ignore[arg-type]
-            return options, tuple(shape), tuple(classes)  # type: ignore[arg-type]
+            return options, tuple(shape), tuple(classes), layout  # type: ignore[arg-type]
     except (GcflError, TypeError, ValueError) as error:
         raise RunError(f"the model's file is damaged: {one_line(error)}") from None
     raise RunError("the model's file is damaged: it does not say what builds its network")
 
 
 _MOST_VALUES = 2**28  # of a sample
-_PLAIN = (str, int, float, bool, type(None), tuple, list)
-
-
-def fingerprint(module: nn.Module) -> str:
-    """A hash of architecture and tensors."""
-    sha = hashlib.sha256(architecture(module).encode())
-    try:
-        sha.update(
-            encode(
-                {
-                    "parameters": dict(module.named_parameters()),
-                    "buffers": dict(module.named_buffers()),
-                }
-            )
-        )
-    except ValueError as error:
-        raise ModelError(
-            f"the model's weights cannot be read ({error}); lazy layers need one call on a sample "
-            "first"
-        ) from None
-    return sha.hexdigest()[:16]
-
-
-def architecture(module: nn.Module) -> str:
-    """A hash of the layers, and of code and plain attributes of what is not torch's own."""
-    sha = hashlib.sha256(repr(module).encode())
-    for name, part in module.named_modules():
-        kinds = [
-            kind
-            for kind in type(part).__mro__
-            if kind.__module__.partition(".")[0] not in ("torch", "builtins")
-        ]
-        if not kinds:
-            continue
-        plain = {
-            key: value
-            for key, value in vars(part).items()
-            if not key.startswith("_") and isinstance(value, _PLAIN)
-        }
-        plain.pop("training", None)
-        sha.update(f"{name}{sorted((key, repr(value)) for key, value in plain.items())}".encode())
-        for kind in kinds:
-            for key, code in _functions(kind):
-                sha.update(f"{kind.__qualname__}.{key}{_facts(code)}".encode())
-    return sha.hexdigest()[:16]
-
-
-def code_of(classes: list[type]) -> str:
-    """A hash of the code of classes that are not gcfl's own."""
-    sha = hashlib.sha256()
-    for kind in classes:
-        for base in kind.__mro__:
-            if base.__module__.partition(".")[0] not in (
-                "gcfl",
-                "pydantic",
-                "builtins",
-                "abc",
-                "typing",
-            ):
-                for name, code in _functions(base):
-                    sha.update(f"{base.__qualname__}.{name}{_facts(code)}".encode())
-    return sha.hexdigest()[:16]
-
-
-def _functions(kind: type) -> Iterator[tuple[str, CodeType]]:
-    """The code of a class's own functions, whatever they are wrapped in."""
-    for name, member in sorted(vars(kind).items()):
-        bare = getattr(member, "__func__", getattr(member, "fget", member))
-        code = getattr(bare, "__code__", None)
-        if code is not None:
-            yield name, code
-
-
-def _facts(code: CodeType) -> Any:
-    """Instructions, names and constants, without line numbers and file names."""
-    return (
-        code.co_code,
-        code.co_names,
-        code.co_varnames,
-        [_constant(value) for value in code.co_consts],
-    )
-
-
-def _constant(value: Any) -> Any:
-    if isinstance(value, CodeType):
-        return _facts(value)
-    # A set's order changes from process to process.
-    return sorted(map(repr, value)) if isinstance(value, frozenset) else repr(value)

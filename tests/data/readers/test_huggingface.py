@@ -11,6 +11,7 @@ from PIL import Image
 import gcfl
 from data_files import pictures
 from gcfl.base.errors import ConfigError, DataError
+from gcfl.base.layout import hashed
 from gcfl.data import DataOptions, build, is_huggingface, read
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -118,8 +119,10 @@ def test_bad_datasets_get_their_sentence(tmp_path, monkeypatch):
         gcfl.from_huggingface(held, group="town")
     with pytest.raises(DataError, match="splits left, right, and none of them is 'train'"):
         gcfl.from_huggingface(datasets.DatasetDict({"left": held, "right": held}))
-    with pytest.raises(DataError, match="neither images nor numbers"):
-        gcfl.from_huggingface(datasets.Dataset.from_dict({"text": ["a", "b"], "label": [0, 1]}))
+    with pytest.raises(DataError, match=r"neither images nor numbers .* \(data\.text\)"):
+        gcfl.from_huggingface(
+            datasets.Dataset.from_dict({"text": ["a", "b"], "size": [1, 2], "label": [0, 1]})
+        )
     with pytest.raises(DataError, match="several columns of images"):
         gcfl.from_huggingface(
             datasets.concatenate_datasets(
@@ -236,3 +239,71 @@ def test_a_module_of_ones_own_that_is_named_datasets(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", type(sys)("datasets"))
     sys.modules["datasets"].Dataset = Dataset
     assert not is_huggingface(own)
+
+
+def test_texts_and_tokenisers():
+    texts = ["The ship sails", "a recipe", "one two three four five"]
+    held = numbers(sentence=texts, size=[1, 2, 3], label=[0, 1, 1])
+    by_words = gcfl.from_huggingface(held, text="sentence", length=4)
+    assert np.array_equal(by_words.x, hashed(texts, 4))
+    assert by_words.layout.words == 4
+    alone = numbers(sentence=texts, label=[0, 1, 1])  # the only column: no need to name it
+    assert np.array_equal(gcfl.from_huggingface(alone, length=4).x, by_words.x)
+
+    def letters(text):
+        return [ord(letter) for letter in text]
+
+    makers = (
+        letters,
+        lambda text: {"input_ids": letters(text), "attention_mask": []},
+        lambda text: {"input_ids": torch.tensor([letters(text)])},
+    )
+    for tokenizer in makers:
+        found = gcfl.from_huggingface(held, text="sentence", tokenizer=tokenizer, length=9).x
+        wanted = [letters(text)[:9] + [0] * (9 - len(text)) for text in texts]
+        assert found.tolist() == wanted
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"text": "size"}, "the column 'size' of huggingface holds no texts"),
+        ({"text": "sentense"}, "did you mean sentence"),
+        ({"tokenizer": len}, "a tokenizer needs a column of texts"),
+        ({"text": "sentence", "tokenizer": len}, "must give a list of whole numbers; in row 0"),
+        ({"text": "sentence", "tokenizer": lambda _: [-1]}, "ids below 0"),
+        ({"text": "sentence", "tokenizer": lambda _: 1 / 0}, "fails on the text in row 0: ZeroDiv"),
+    ],
+)
+def test_bad_texts_get_their_sentence(options, message):
+    held = numbers(sentence=["a b", "c"], size=[1, 2], label=[0, 1])
+    with pytest.raises(DataError, match=message):
+        gcfl.from_huggingface(held, **options)
+
+
+def test_a_broken_image_is_left_out_and_named(tmp_path, caplog):
+    held = dataset(30).cast_column("image", datasets.Image(decode=False))
+    spoiled = held.map(
+        lambda row, place: {
+            "image": {"bytes": b"no", "path": None} if place == 7 else row["image"]
+        },
+        with_indices=True,
+    ).cast_column("image", datasets.Image())
+    spoiled.save_to_disk(tmp_path / "trees")
+    for given in (
+        spoiled,
+        datasets.load_from_disk(str(tmp_path / "trees")),
+        spoiled.select(range(30)),
+    ):
+        caplog.clear()
+        for _ in range(2):  # the second time from the cache
+            source = gcfl.from_huggingface(given, group="site", image_size=8)
+            assert "1 of 30 images are left out: huggingface, row 7" in caplog.text
+            rest = np.delete(np.arange(30), 7)
+            assert source.y.tolist() == [place % 3 for place in rest]
+            assert source.groups.tolist() == [f"s{place % 4}" for place in rest]
+            assert source.ids_of(np.array([6, 7])) == ["6", "8"]
+            whole = gcfl.from_huggingface(dataset(30), image_size=8)
+            assert np.array_equal(source.x, whole.x[rest])
+        with pytest.raises(DataError, match=r"row 7: .* 'skip' leaves it out"):
+            gcfl.from_huggingface(given, image_size=8, broken="refuse")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data_files import photos, source
+from data_files import photos, pictures, source
 from gcfl.base.errors import DataError
 
 
@@ -94,3 +94,30 @@ def test_a_monstrous_image_gets_its_sentence(tmp_path, home, monkeypatch):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
     with pytest.raises(DataError, match=r"0\.png cannot be read as an image \(DecompressionBomb"):
         source(tmp_path / "p")
+
+
+def test_one_broken_photo_is_left_out_and_named(tmp_path, caplog):
+    folder = tmp_path / "photos"
+    for name, seed in (("cat", 0), ("dog", 1)):
+        (folder / name).mkdir(parents=True)
+        for place, image in enumerate(pictures(10, seed=seed)):
+            image.save(folder / name / f"{place:02}.png")
+    whole = source(folder, image_size=8)
+    (folder / "cat" / "03.png").write_bytes(b"no image")
+    for _ in range(2):  # the second time from the cache
+        caplog.clear()
+        found = source(folder, image_size=8)
+        assert "1 of 20 images are left out" in caplog.text
+        assert "03.png cannot be read as an image" in caplog.text
+        assert found.names == tuple(name for name in whole.names if name != "cat/03.png")
+        assert np.array_equal(found.x, np.delete(whole.x, 3, axis=0))
+        assert np.array_equal(found.y, np.delete(whole.y, 3))
+    lines = tmp_path / "owners.txt"  # files with a line per sample are still of all of them
+    lines.write_text("\n".join(f"owner {place}" for place in range(20)))
+    assert found.lines(str(lines), "data.owners")[3] == "owner 4"
+    with pytest.raises(DataError, match=r"03\.png cannot be .* 'skip' leaves it out"):
+        source(folder, image_size=8, broken="refuse")
+    for place in (4, 5):
+        (folder / "cat" / f"0{place}.png").write_bytes(b"no image")
+    with pytest.raises(DataError, match=r"03\.png .*more than a tenth of the 20 images are broken"):
+        source(folder, image_size=8)

@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gcfl.base.data_types import IntArray
 from gcfl.base.errors import DataError, did_you_mean, one_line
+from gcfl.base.layout import Layout, Tokenizer, tokenised
 from gcfl.data.arrays import arrays
 from gcfl.data.options import DataOptions
 from gcfl.data.readers import images
@@ -43,7 +45,7 @@ class HuggingFace:
             raise DataError(
                 f"{path} is not a whole folder of save_to_disk ({one_line(error)})"
             ) from error
-        return from_huggingface(found, options.label, options.group, options.image_size, path.name)
+        return from_options(found, options, path.name)
 
 
 def is_huggingface(thing: Any) -> bool:
@@ -69,7 +71,21 @@ def read_hub(name: str, options: DataOptions) -> Source:
         raise DataError(
             f"{name} cannot be had from the Hugging Face hub: {one_line(error)}"
         ) from error
-    return from_huggingface(found, options.label, options.group, options.image_size, address)
+    return from_options(found, options, address)
+
+
+def from_options(found: Any, options: DataOptions, name: str = "huggingface") -> Source:
+    """`from_huggingface` as the settings of [data] say."""
+    return from_huggingface(
+        found,
+        options.label,
+        options.group,
+        options.image_size,
+        name,
+        text=options.text,
+        length=options.length,
+        broken=options.broken,
+    )
 
 
 def from_huggingface(
@@ -78,11 +94,18 @@ def from_huggingface(
     group: str | None = None,
     image_size: int = 32,
     name: str = "huggingface",
+    *,
+    text: str | None = None,
+    tokenizer: Tokenizer | None = None,
+    length: int = 64,
+    broken: images.Broken = "skip",
 ) -> Source:
     """The train split as data (or the only one), test and validation where they are.
 
-    An image column becomes (n, 3, image_size, image_size), decoded once; else every other column
-    must hold numbers, or one of them vectors of equal length.
+    An image column becomes (n, 3, image_size, image_size), decoded once. text: the column of texts,
+    which become token ids (n, length), by a tokenizer (text -> ids, or a table with input_ids), or
+    by the built-in one, which hashes words. Else every other column must hold numbers, or one of
+    them vectors of equal length. broken: whether an image that cannot be read is left out.
     """
     if type(found).__name__.startswith("Iterable"):
         raise DataError(f"{name} is a streamed dataset; load it without streaming=True")
@@ -92,8 +115,12 @@ def from_huggingface(
     if "train" not in splits:
         raise DataError(f"{name} has the splits {', '.join(splits)}, and none of them is 'train'")
     train = splits["train"]
-    columns = _columns(train, label, group, name)
-    pairs = {"train": (_inputs(train, columns, image_size, name), _labels(train, label, name))}
+    columns = _columns(train, label, group, text, name)
+    if tokenizer is not None and not _is_text(train, columns):
+        raise DataError(f"a tokenizer needs a column of texts in {name}; name it with text=")
+    inputs = _Inputs(columns, image_size, tokenizer, length, broken)
+    x, kept = inputs.of(train, name)
+    pairs = {"train": (x, _labels(train, label, name)[kept])}
     for part, names in _SPLITS.items():
         title = next((each for each in names if each in splits), None)
         if title is None:
@@ -102,28 +129,35 @@ def from_huggingface(
             log.warning("%s: the split %s has no labels and is left out", name, title)
             continue
         where = f"{name}, split {title}"
-        pairs[part] = (
-            _inputs(splits[title], columns, image_size, where),
-            _labels(splits[title], label, where),
-        )
+        x, rows = inputs.of(splits[title], where)
+        pairs[part] = (x, _labels(splits[title], label, where)[rows])
     classes = getattr(train.features[label], "names", None)
-    source = arrays(pairs["train"], pairs.get("validation"), pairs.get("test"), classes)
+    sets = pairs.get("validation"), pairs.get("test")
+    source = arrays(pairs["train"], *sets, classes, length=length)
+    whole = len(kept) == len(train)
     return replace(
         source,
         name=name,
-        groups=None if group is None else np.asarray(train[group][:]).astype(str),
+        groups=None if group is None else np.asarray(train[group][:]).astype(str)[kept],
         validation_from_test=source.validation is None and source.test is not None,
+        rows=None if whole else kept,
+        of=None if whole else len(train),
+        layout=source.layout if tokenizer is None else Layout(ids=True),
     )
 
 
-def _columns(train: Any, label: str, group: str | None, name: str) -> list[str]:
-    """The image column alone, or every column besides label and group."""
-    for setting, wanted in (("data.label", label), ("data.group", group)):
+def _columns(train: Any, label: str, group: str | None, text: str | None, name: str) -> list[str]:
+    """The column of texts or of images alone, or every column besides label and group."""
+    for setting, wanted in (("data.label", label), ("data.group", group), ("data.text", text)):
         if wanted is not None and wanted not in train.column_names:
             raise DataError(
                 f"{name} has no column {wanted!r}{did_you_mean(wanted, train.column_names)} "
                 f"({setting})"
             )
+    if text is not None:
+        if not _is_text(train, [text]):
+            raise DataError(f"the column {text!r} of {name} holds no texts (data.text)")
+        return [text]
     pictures = [column for column in train.column_names if _is_image(train, column)]
     if len(pictures) > 1:
         raise DataError(
@@ -135,6 +169,12 @@ def _columns(train: Any, label: str, group: str | None, name: str) -> list[str]:
 
 def _is_image(split: Any, column: str) -> bool:
     return type(split.features[column]).__name__ == "Image"
+
+
+def _is_text(split: Any, columns: list[str]) -> bool:
+    """Whether these are one column of texts."""
+    kinds = [getattr(split.features[column], "dtype", None) for column in columns]
+    return kinds in (["string"], ["large_string"])
 
 
 def _unlabelled(split: Any, label: str) -> bool:
@@ -156,50 +196,73 @@ def _labels(split: Any, label: str, name: str) -> npt.NDArray[Any]:
     return np.asarray([names[value] for value in values] if names else values)
 
 
-def _inputs(split: Any, columns: list[str], size: int, name: str) -> npt.NDArray[Any]:
-    """(n, ...) the columns of the train split, by name: splits may order theirs differently."""
-    absent = [column for column in columns if column not in split.column_names]
-    if absent:
-        raise DataError(f"{name} has no column {absent[0]!r}, which the train split has")
-    if len(split) == 0:
-        raise DataError(f"{name} is empty")
-    if columns and _is_image(split, columns[0]):
-        return _decoded(split, columns[0], size, name)
-    try:
-        parts = [np.asarray(split[column][:], dtype=np.float32) for column in columns]
-    except (ValueError, TypeError) as error:
-        raise DataError(
-            f"{name} has a column that holds neither images nor numbers ({one_line(error)}); drop "
-            "it"
-        ) from None
-    if len(parts) == 1 and parts[0].ndim > 1:
-        return parts[0]
-    if not parts or any(part.ndim != 1 for part in parts):
-        raise DataError(
-            f"{name} needs, besides the label, columns of numbers, one column of vectors, or one "
-            "of images"
-        )
-    return np.stack(parts, axis=1)
+@dataclass(frozen=True)
+class _Inputs:
+    """How the samples of a split are read."""
 
+    columns: list[str]
+    size: int
+    tokenizer: Tokenizer | None
+    length: int
+    broken: images.Broken
 
-def _decoded(split: Any, column: str, size: int, name: str) -> npt.NDArray[np.uint8]:
-    """Through the images' cache, by the dataset's files; what has none is decoded each time."""
+    def of(self, split: Any, name: str) -> tuple[npt.NDArray[Any], IntArray]:
+        """(m, ...) the columns of the train split, by name: splits may order theirs differently;
+        and which rows of the split they are.
+        """
+        absent = [column for column in self.columns if column not in split.column_names]
+        if absent:
+            raise DataError(f"{name} has no column {absent[0]!r}, which the train split has")
+        if len(split) == 0:
+            raise DataError(f"{name} is empty")
+        if self.columns and _is_image(split, self.columns[0]):
+            return self._images(split, self.columns[0], name)
+        everyone = np.arange(len(split))
+        if _is_text(split, self.columns):
+            texts = np.array(split[self.columns[0]][:], dtype=object)
+            if self.tokenizer is None:
+                return texts, everyone
+            return tokenised(texts, self.tokenizer, self.length), everyone
+        return self._numbers(split, name), everyone
 
-    def decode(row: int) -> npt.NDArray[np.uint8]:
+    def _numbers(self, split: Any, name: str) -> npt.NDArray[np.float32]:
         try:
-            return images.fit(split[row][column], size)
-        except Exception as error:  # a broken image raises whatever its decoder raises
+            parts = [np.asarray(split[column][:], dtype=np.float32) for column in self.columns]
+        except (ValueError, TypeError) as error:
             raise DataError(
-                f"{name}, row {row}: the image cannot be read ({one_line(error)})"
-            ) from error
+                f"{name} has a column that holds neither images nor numbers ({one_line(error)}); "
+                "drop it, or name the column of texts (data.text)"
+            ) from None
+        if len(parts) == 1 and parts[0].ndim > 1:
+            return parts[0]
+        if not parts or any(part.ndim != 1 for part in parts):
+            raise DataError(
+                f"{name} needs, besides the label, columns of numbers, one column of vectors, one "
+                "of texts, or one of images"
+            )
+        return np.stack(parts, axis=1)
 
-    files = [Path(entry["filename"]) for entry in split.cache_files]
-    # shuffled or filtered views share the files of the whole
-    if not files or split._indices is not None:
-        return np.stack([decode(row) for row in range(len(split))])
-    facts = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    key = hashlib.sha256(repr((facts, column, size, len(split))).encode()).hexdigest()[:16]
-    return images.cached(key, range(len(split)), decode, size)
+    def _images(self, split: Any, column: str, name: str) -> tuple[npt.NDArray[np.uint8], IntArray]:
+        """Through the images' cache, by the dataset's files; what has none is decoded each time."""
+
+        def decode(row: int) -> npt.NDArray[np.uint8]:
+            try:
+                return images.fit(split[row][column], self.size)
+            except Exception as error:  # a broken image raises whatever its decoder raises
+                raise DataError(
+                    f"{name}, row {row}: the image cannot be read ({one_line(error)})"
+                ) from error
+
+        files = [Path(entry["filename"]) for entry in split.cache_files]
+        # shuffled or filtered views share the files of the whole
+        if not files or split._indices is not None:
+            x = np.empty((len(split), 3, self.size, self.size), dtype=np.uint8)
+            failed = images.decoded(range(len(split)), decode, x, self.broken)
+            kept = images.without(failed, len(split), self.broken, name)
+            return x[: len(kept)], kept
+        facts = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+        key = hashlib.sha256(repr((facts, column, self.size, len(split))).encode()).hexdigest()[:16]
+        return images.cached(key, range(len(split)), decode, self.size, self.broken, name)
 
 
 def _library() -> Any:

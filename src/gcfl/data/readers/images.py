@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from gcfl.base.data_types import IntArray
 from gcfl.base.errors import DataError, one_line
-from gcfl.base.files import new_npy, open_npy
+from gcfl.base.files import new_npy, open_npy, read_json, write_json
 from gcfl.data.options import DataOptions
 from gcfl.data.source import Pair, Schema, Source, cache_folder, progress
 
 log = logging.getLogger("gcfl.data")
 
 _SETS = {"train": ("train",), "test": ("test",), "validation": ("validation", "valid", "val")}
+Broken = Literal["skip", "refuse"]
+Decode = Callable[[Any], npt.NDArray[np.uint8]]
+_MOST_BROKEN = 0.1  # of all images
+_NAMED = 5  # of the broken ones
+_SKIPPED = "data.broken = 'skip' leaves it out"
 _ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif")
 
 
@@ -31,7 +37,8 @@ class Images:
     Shorter side first: an image is scaled so that it covers the square, then cut in the middle.
     Grey, palette, CMYK and 16-bit images become RGB; transparency lies on white. Where the folders
     are train and test (and perhaps validation), each with a folder per class, those are the sets.
-    With a schema the classes come from there, and a folder may be missing.
+    With a schema the classes come from there, and a folder may be missing. A file that cannot be
+    read is left out and named, unless data.broken refuses it.
     """
 
     name: str | None = None
@@ -48,7 +55,11 @@ class Images:
             classes = [str(label) for label in schema.classes]
         elif len(classes) < 2:
             raise DataError(f"{path} needs a folder per class, at least two; found {classes}")
-        pairs = {part: _pair(at, classes, options.image_size) for part, at in parts.items()}
+        pairs, kept = {}, {}
+        for part, at in parts.items():
+            pairs[part], kept[part] = _pair(at, classes, options)
+        names = _names(parts["train"])
+        whole = len(kept["train"]) == len(names)
         return Source(
             self.name or path.name,
             *pairs["train"],
@@ -56,7 +67,9 @@ class Images:
             pairs.get("validation"),
             pairs.get("test"),
             validation_from_test="test" in pairs and "validation" not in pairs,
-            names=tuple(_names(parts["train"])),
+            rows=None if whole else kept["train"],
+            of=None if whole else len(names),
+            names=tuple(names[place] for place in kept["train"].tolist()),
         )
 
 
@@ -68,7 +81,8 @@ def _parts(path: Path) -> dict[str, Path]:
     return parts if has_sets and any(map(_images, _folders(parts["train"]))) else {"train": path}
 
 
-def _pair(path: Path, classes: list[str], size: int) -> Pair:
+def _pair(path: Path, classes: list[str], options: DataOptions) -> tuple[Pair, IntArray]:
+    """Images and labels, and which of the files they are."""
     folders = _folders(path)
     for folder in folders:
         if folder.name not in classes:
@@ -87,7 +101,11 @@ def _pair(path: Path, classes: list[str], size: int) -> Pair:
             "%s: %d files that are not images (%s) are left out", path, ignored, ", ".join(_ENDINGS)
         )
     y = np.array([classes.index(file.parent.name) for file in files], dtype=np.int64)
-    return _cached(path, files, size), y
+    x, kept = _cached(path, files, options.image_size, options.broken)
+    emptied = [folder.name for folder in folders if classes.index(folder.name) not in y[kept]]
+    if emptied:
+        raise DataError(f"{path} has no image of {emptied[0]!r} that can be read")
+    return (x, y[kept]), kept
 
 
 def _names(path: Path) -> list[str]:
@@ -110,30 +128,71 @@ def _images(folder: Path) -> list[Path]:
     return sorted(file for file in files if file.is_file())
 
 
-def _cached(path: Path, files: list[Path], size: int) -> npt.NDArray[np.uint8]:
+def _cached(
+    path: Path, files: list[Path], size: int, broken: Broken
+) -> tuple[npt.NDArray[np.uint8], IntArray]:
     """Decoded once; the key is every file's name, size and time: a changed folder is read anew."""
     sha = hashlib.sha256(f"{path.resolve()}|{size}".encode())
     for file in files:
         facts = file.stat()
         sha.update(f"{file.relative_to(path)}|{facts.st_size}|{facts.st_mtime_ns}".encode())
-    return cached(sha.hexdigest()[:16], files, lambda file: _decode(file, size), size)
+    key = sha.hexdigest()[:16]
+    return cached(key, files, lambda file: _decode(file, size), size, broken, str(path))
 
 
 def cached(
-    key: str, items: Sequence[Any], decode: Callable[[Any], npt.NDArray[np.uint8]], size: int
-) -> npt.NDArray[np.uint8]:
-    """Images (n, 3, size, size), decoded once into a file of the cache, which is mapped."""
+    key: str, items: Sequence[Any], decode: Decode, size: int, broken: Broken, where: str
+) -> tuple[npt.NDArray[np.uint8], IntArray]:
+    """Images (m, 3, size, size), decoded once into a file of the cache, which is mapped, and their
+    places (m,) among the items; what is broken is listed in a file beside it.
+    """
     cache = cache_folder() / f"images-{key}.npy"
-    stored = open_npy(cache)
-    if stored is not None:
-        return stored
-    with new_npy(cache, (len(items), 3, size, size), np.uint8) as x:
-        for place in progress(len(items), "reading images"):
-            x[place] = decode(items[place])
-    made = open_npy(cache)
-    if made is None:
+    notes = cache.with_suffix(".broken.json")
+    x = open_npy(cache)
+    if x is None:
+        with new_npy(cache, (len(items), 3, size, size), np.uint8) as new:
+            failed = decoded(items, decode, new, broken)
+            # before the images appear, so that they never lack it
+            write_json(notes, failed)
+        x = open_npy(cache)
+    if x is None:
         raise DataError(f"{cache} was written and cannot be read again: is the disk full?")
-    return made
+    noted = read_json(notes) if notes.exists() else {}  # older caches have no list
+    failed = {int(place): why for place, why in noted.items()}
+    kept = without(failed, len(items), broken, where)
+    return x[: len(kept)], kept
+
+
+def decoded(
+    items: Sequence[Any], decode: Decode, x: npt.NDArray[np.uint8], broken: Broken
+) -> dict[int, str]:
+    """Every image into x, one after the other; place and sentence of those that are broken."""
+    failed: dict[int, str] = {}
+    for place in progress(len(items), "reading images"):
+        try:
+            x[place - len(failed)] = decode(items[place])
+        except DataError as error:
+            failed[place] = str(error)
+            if broken == "refuse":
+                raise DataError(f"{error}; {_SKIPPED}") from error
+            if len(failed) > _MOST_BROKEN * len(items):
+                raise DataError(
+                    f"{failed[min(failed)]}; more than a tenth of the {len(items)} images are "
+                    "broken"
+                ) from error
+    return failed
+
+
+def without(failed: Mapping[int, str], count: int, broken: Broken, where: str) -> IntArray:
+    """The places of the others, with a warning that names what is left out, or an error."""
+    said = list(failed.values())
+    if said and broken == "refuse":
+        raise DataError(f"{said[0]}; {_SKIPPED}")
+    if said:
+        rest = [f"and {len(said) - _NAMED} more"] if len(said) > _NAMED else []
+        listed = "; ".join([*said[:_NAMED], *rest])
+        log.warning("%s: %d of %d images are left out: %s", where, len(said), count, listed)
+    return np.setdiff1d(np.arange(count), list(failed))
 
 
 def _decode(file: Path, size: int) -> npt.NDArray[np.uint8]:
