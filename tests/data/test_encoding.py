@@ -215,6 +215,13 @@ def test_what_a_column_cannot_hold_is_named_with_its_row(tmp_path):
         read(options(path), 0)
 
 
+def test_infinite_numbers_of_the_clean_set_are_named_with_their_row(tmp_path):
+    table = adults() | {"hours": np.full(420, "inf", dtype=object)}
+    path = write_table(tmp_path / "t.csv", table)
+    with pytest.raises(DataError, match=r"'hours' has 420 infinite values, first in row 2"):
+        build(read(options(path), 0), options(path), 0)
+
+
 def test_constant_and_id_like_columns_are_named(tmp_path, caplog):
     read(options(write_table(tmp_path / "t.csv", adults()), drop=None), 0)
     text = caplog.text

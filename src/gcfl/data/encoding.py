@@ -127,7 +127,9 @@ def _column(name: str, cells: Sequence[Cell], most: int) -> Column | None:
     missing = any(cell is None for cell in cells)
     if kind != "category":
         strategy = "most_frequent" if kind == "boolean" else "median"
-        filler = SimpleImputer(strategy=strategy).fit(numbers(cells, kind)[:, None])
+        found = numbers(cells, kind)
+        finite = found[np.isfinite(found)]  # what is infinite is told with its row, when applied
+        filler = SimpleImputer(strategy=strategy).fit(finite[:, None] if len(finite) else [[0.0]])
         return Column(name=name, kind=kind, fill=float(filler.statistics_[0]), indicator=missing)
     texts = np.array([text(cell) for cell in cells if cell is not None], dtype=object)
     if len(set(texts)) > most:
