@@ -8,6 +8,7 @@ gcfl.load(result.folder).predict(x)
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -18,11 +19,13 @@ __all__ = [
     "Run",
     "__version__",
     "audit",
+    "compare",
     "from_huggingface",
     "load",
     "recommend",
     "resume",
     "run",
+    "sweep",
 ]
 
 if TYPE_CHECKING:
@@ -39,6 +42,10 @@ def __getattr__(name: str) -> Any:
         from gcfl.base.errors import GcflError
 
         return GcflError
+    if name == "Run":
+        from gcfl.results.run import Run
+
+        return Run
     if name == "from_huggingface":
         from gcfl.data import from_huggingface
 
@@ -47,6 +54,10 @@ def __getattr__(name: str) -> Any:
         from gcfl.api.estimator import GCFLClassifier
 
         return GCFLClassifier
+    if name in ("compare", "sweep"):
+        # by its name, since rooms below sweep ask for the version here
+        room = import_module("gcfl.sweep")
+        return room if name == "sweep" else room.compare
     if name in __all__:
         from gcfl import api
 

@@ -27,7 +27,7 @@ from gcfl.methods.control_variates import ControlVariates
 from gcfl.methods.losses import mean_loss, sample_losses
 from gcfl.methods.proximal import Proximal
 from gcfl.methods.server_training import MINE, SERVER, server_update
-from gcfl.methods.training import clipped
+from gcfl.methods.training import clipped, plain_steps
 from helpers import equal_trees, prepared, run, same_bits, spy, tiny
 
 PLAIN_SGD = {"momentum": 0.0, "weight_decay": 0.0, "schedule": "constant", "lr": 0.1}
@@ -220,6 +220,40 @@ def test_scaffold_reaches_the_optimum_of_a_heterogeneous_quadratic_where_fedavg_
     assert torch.allclose(fedavg, problem.fedavg_fixed_point(lr, steps), atol=1e-9)
     assert (fedavg - problem.optimum()).norm() > 0.05
     assert torch.allclose(rounds(rule, 400), problem.optimum(), atol=1e-8)
+
+
+@pytest.mark.parametrize(("momentum", "steps"), [(0.9, 1), (0.9, 7), (0.5, 40), (0.0, 5)])
+def test_momentum_makes_no_control_variate_larger(momentum, steps):
+    """Where the gradient is the same at every step, c_i⁺ is that gradient, whatever c_i and c are,
+    and however far momentum carries the model.
+    """
+    draw = np.random.default_rng(3)
+    slope, common, mine, start = (torch.from_numpy(draw.normal(size=4)) for _ in range(4))
+    rule, lr = ControlVariates(), 0.1
+    fixed = rule.begin({"w": start}, {"w": common}, {"w": mine})
+    local = start.clone().requires_grad_()
+    optimiser = torch.optim.SGD([local], lr, momentum)
+    for _ in range(steps):
+        local.grad = rule.correct({"w": slope}, {"w": local}, fixed)["w"]
+        optimiser.step()
+    done = plain_steps(steps, momentum)
+    _, memory = rule.finish({"w": local.detach()}, fixed, done, lr)
+    assert torch.allclose(memory["w"], slope)
+
+
+@pytest.mark.parametrize("vectorised", [False, True])
+def test_scaffold_with_momentum_from_a_shared_file_learns(tmp_path, vectorised):
+    """Divided by steps alone, control variates grow tenfold a round, and so does the loss."""
+    found = run(
+        tmp_path,
+        method="scaffold",
+        rounds=12,
+        train={"momentum": 0.9, "lr": 0.05, "epochs": 5},
+        data={"noise": 0.0},
+        engine={"vectorised": vectorised},
+    )
+    assert found.accuracy > 0.6
+    assert found.final.loss < np.log(10)
 
 
 def test_scaffold_steps_without_momentum_unless_asked():

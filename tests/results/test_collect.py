@@ -8,7 +8,7 @@ import pytest
 import gcfl
 from gcfl.base.errors import RunError
 from gcfl.base.files import locked
-from gcfl.results.run import collect, read
+from gcfl.results.collect import collect, read
 from helpers import tiny
 
 

@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import tomli_w
 
 from gcfl import experiment as config
 from gcfl.base.record import Clock, CoresetUse, RoundRecord, Samples, Times, Traffic
+from gcfl.report.tables import cells
 from gcfl.results.folder import RunFolder
 from gcfl.results.groups import study
+from gcfl.results.lead import lead
 from gcfl.results.measures import spread
 from gcfl.results.run import Run
+from gcfl.results.verdict import verdicts
 
 
 @pytest.fixture
@@ -112,8 +116,67 @@ def test_finished_runs_count_and_skyline_is_no_competitor(made):
     assert by_line["gcfl"].accuracy == spread([0.5, 0.7])
     assert by_line["gcfl"].state == "2 of 3 seeds finished"
     assert by_line["fedavg"].accuracy.mean == 0.65
-    assert by_line["fedavg"].state == "unfinished: 1 of 1 rounds"
-    assert [group.line for group in found.best] == ["gcfl"]
+    assert by_line["fedavg"].state == "unfinished: 1 of 1 round"
+    assert [group.line for group in found.ranked(found.groups)] == ["gcfl", "random"]
+    assert found.best == []  # one seed of a rival tells nothing
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "clear"),
+    [
+        # seed by seed 0.1 and 0.12 apart, though both sway by far more than that
+        ([0.9, 0.5], [0.8, 0.38], True),
+        ([0.9, 0.5], [0.5, 0.85], False),
+        ([0.9, 0.9], [0.9, 0.9], False),
+    ],
+)
+def test_a_star_is_for_more_than_the_seeds_spread(made, first, second, clear):
+    runs = [made(a, seed=s) for s, a in enumerate(first)]
+    runs += [made(a, seed=s, method="fedavg") for s, a in enumerate(second)]
+    found = study(runs)
+    assert [group.line for group in found.best] == (["gcfl"] if clear else [])
+    (said,) = verdicts(found)
+    assert said.startswith("gcfl is ahead of fedavg" if clear else ("gcfl has", "fedavg has"))
+
+
+def test_the_lead_is_that_of_the_same_seeds_or_of_all():
+    found = lead({0: 0.9, 1: 0.5, 2: 0.7}, {0: 0.8, 1: 0.3, 2: 0.7})
+    apart = np.array([0.1, 0.2, 0.0])
+    assert (found.by, found.sd, found.seeds) == (
+        pytest.approx(apart.mean()),
+        pytest.approx(apart.std(ddof=1)),
+        3,
+    )
+    others = lead({0: 0.9, 1: 0.5}, {2: 0.6, 3: 0.4})
+    assert others.by == pytest.approx(0.2)
+    assert others.sd == pytest.approx(np.sqrt(np.var([0.9, 0.5], ddof=1) + 0.02))
+    assert lead({0: 0.9}, {0: 0.8}).sd is None
+    assert not lead({0: 0.9}, {0: 0.8}).clear
+
+
+def test_a_verdict_names_its_doubts(made):
+    found = study([made(0.9), made(0.8, method="fedavg"), made(0.99, method="skyline")])
+    assert verdicts(found) == [
+        "gcfl is 10.0 points above fedavg, but one seed says little: three or more (--seeds 3) "
+        "tell more."
+    ]
+    clear = [made(0.9 + s / 100, seed=s) for s in (0, 1)]
+    clear += [made(0.8, seed=s, method="fedavg") for s in (0, 1)]
+    clear += [made(0.3 + s, seed=s, method="random") for s in (0, 1)]
+    (said,) = verdicts(study(clear))
+    assert "2 seeds cannot tell it from random (10.5 ± 70.0 points behind)" in said
+    assert verdicts(study([made(0.9)])) == []
+
+
+def test_a_name_tells_of_the_loss(made):
+    gce = [made(method=m, train__loss="gce") for m in ("fedavg", "gcfl")]
+    assert [group.line for group in study(gce).groups] == ["fedavg (gce)", "gcfl (gce)"]
+    assert [row[0] for row in cells(study(gce))[1]] == ["fedavg (gce)", "gcfl (gce)"]
+    assert made(method="robust", train__loss="corrected").label == "robust"
+    assert made(method="robust", train__loss="cross-entropy").label == "robust (cross-entropy)"
+    assert made(train__mixup=1.0, train__loss="sce").label == "gcfl (sce, mixup 1.0)"
+    both = study([gce[0], made(method="fedavg", train__loss="cross-entropy")])
+    assert {group.line for group in both.groups} == {"loss gce", "loss cross-entropy"}
 
 
 def test_a_single_run_is_a_study_too(made):

@@ -117,4 +117,4 @@ def unit_of(unit):
 def test_one_class_for_what_comes_back(name, runs):
     made = gcfl.load(next((runs / "gcfl").iterdir()))
     assert isinstance(made, getattr(gcfl, name))
-    assert repr(made).startswith("Run(")
+    assert repr(made).startswith("gcfl: accuracy 0.")

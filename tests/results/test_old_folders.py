@@ -16,8 +16,8 @@ import gcfl
 from conformance.test_bits import machine, tensors
 from gcfl import cli
 from gcfl.report.build import report
+from gcfl.results.collect import collect
 from gcfl.results.folder import RunFolder
-from gcfl.results.run import collect
 
 STORED = Path(__file__).parent / "version0"
 EXPECTED = json.loads((STORED / "expected.json").read_text())

@@ -15,7 +15,7 @@ from gcfl.api.inputs import take_data
 from gcfl.base.codec import decode
 from gcfl.base.errors import ConfigError, RunError
 from gcfl.data import Federation, Source
-from gcfl.engine import Given, Lifecycle, Observer, OnRound, OnStart, one_thread, prepare
+from gcfl.engine import Given, Lifecycle, Observer, OnClient, OnRound, OnStart, one_thread, prepare
 from gcfl.engine.checkpoint import Checkpoint
 from gcfl.experiment import Experiment
 from gcfl.models.trained import ModelGiven
@@ -119,6 +119,7 @@ def resume(
     workers: int | None = None,
     on_start: OnStart | None = None,
     on_round: OnRound | None = None,
+    on_client: OnClient | None = None,
 ) -> Run:
     """Continue a run where it stopped; one on things from Python by calling `run` again."""
     path = Path(folder)
@@ -133,7 +134,8 @@ def resume(
             f"{path} cannot be continued: its config.toml was changed, or the folder renamed "
             f"(expected {experiment.folder_name()})"
         )
-    return execute(experiment, Given(), path.resolve().parent, False, on_start, on_round)
+    out = path.resolve().parent
+    return execute(experiment, Given(), out, False, on_start, on_round, None, on_client)
 
 
 def load(folder: str | os.PathLike[str], model: ModelGiven | None = None) -> Run:
@@ -172,6 +174,7 @@ def execute(
     on_start: OnStart | None = None,
     on_round: OnRound | None = None,
     federated: tuple[Source, Federation] | None = None,
+    on_client: OnClient | None = None,
 ) -> Run:
     """Run an experiment into its folder below `out`, continue it, or return it as it is. federated:
     where the data is ready.
@@ -193,6 +196,7 @@ def execute(
             checkpoint_every=engine.checkpoint_every,
             on_start=on_start or (lambda *_: None),
             on_round=on_round or (lambda _: None),
+            on_client=on_client or (lambda *_: None),
         ).run()
     result = Result(folder.path, given.model)
     result.given = given

@@ -51,6 +51,12 @@ def one_of(names: Iterable[str]) -> str:
     return listed[0] if len(listed) == 1 else f"{', '.join(listed[:-1])} or {listed[-1]}"
 
 
+def all_of(names: Iterable[str]) -> str:
+    """'a, b and c'."""
+    listed = list(names)
+    return listed[0] if len(listed) == 1 else f"{', '.join(listed[:-1])} and {listed[-1]}"
+
+
 def did_you_mean(given: str, known: Iterable[str]) -> str:
     """'; did you mean x?' for a near miss, else the list of what exists."""
     names = list(known)

@@ -27,6 +27,19 @@ class Options(BaseModel):
     )
 
 
+Check = Callable[..., Any]
+
+
+def allows(text: str) -> Callable[[Check], Check]:
+    """A validator that says what it allows, for `gcfl list settings` and the docs."""
+
+    def mark(check: Check) -> Check:
+        check.allows = text  # type: ignore[attr-defined]
+        return check
+
+    return mark
+
+
 def within(
     low: float, high: float, *, low_open: bool = False, high_open: bool = False
 ) -> Callable[[Any], Any]:
@@ -42,7 +55,7 @@ def within(
             raise ValueError(f"must be in {text}")
         return value
 
-    return check
+    return allows(f"in {text}")(check)
 
 
 LARGEST = 2**31 - 1
@@ -58,9 +71,10 @@ def at_least(low: int) -> Callable[[Any], Any]:
             raise ValueError(f"must be at most {LARGEST}")
         return value
 
-    return check
+    return allows(f"at least {low}")(check)
 
 
+@allows("a share in (0, 1] or a count")
 def _size(value: int | float) -> int | float:
     if isinstance(value, bool) or not (value >= 1 if isinstance(value, int) else 0 < value <= 1):
         raise ValueError("must be a share in (0, 1] or a whole count of at least 1")

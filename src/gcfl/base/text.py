@@ -26,6 +26,11 @@ def visible(text: str) -> str:
     )
 
 
+def count(number: int, what: str) -> str:
+    """1 run, 2 runs."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
 def markdown(text: str) -> str:
     """A cell of a table or a piece of a line, without markup of its own."""
     for mark, plain in (("\\", "\\\\"), ("|", "\\|"), ("&", "&amp;"), ("<", "&lt;")):

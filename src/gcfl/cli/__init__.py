@@ -15,9 +15,9 @@ from typing import NoReturn
 from gcfl import __version__
 from gcfl.base.errors import ConfigError, GcflError, Interrupted
 from gcfl.base.text import visible
-from gcfl.cli import audit, data, flower, predict, recommend, report, run, sweep
+from gcfl.cli import audit, completion, data, flower, predict, recommend, report, run, sweep
 
-GROUPS = (run, recommend, predict, audit, data, sweep, flower, report)
+GROUPS = (run, recommend, predict, audit, data, sweep, flower, report, completion)
 USAGE_ERROR = 2
 
 
@@ -53,6 +53,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         options, rest = _parser().parse_known_args(given)
         if options.verb is None:
+            if rest:
+                raise ConfigError(f"gcfl does not take {rest[0]}; gcfl --help shows what it does")
             _parser().print_help()
             return 0
         if rest and not options.takes_settings:

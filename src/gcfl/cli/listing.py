@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args, get_origin
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
@@ -77,7 +79,7 @@ def settings_table() -> list[Row]:
             named = () if facts == common and "" in words else tuple(filter(None, words))
             rows.append(Row(name, named if len(named) <= _MOST_NAMED else (), *facts))
         rows += [
-            replace(rows[-1], words=(word,), default=str(value)) for word, value in preset(name)
+            replace(rows[-1], words=(word,), default=_text(value)) for word, value in preset(name)
         ]
     return rows
 
@@ -90,18 +92,62 @@ def preset(name: str) -> list[tuple[str, Any]]:
 
 
 def _values(field: FieldInfo) -> str:
-    """The allowed values of a choice."""
-    kinds = (field.annotation, *get_args(field.annotation))
-    choices = next((kind for kind in kinds if get_origin(kind) is Literal), None)
-    return ", ".join(map(str, get_args(choices))) if choices else ""
+    """What a setting may be: its choices, its range, its type."""
+    return ", ".join(_allowed(field.annotation, field.metadata))
+
+
+_SEVERAL = {"a whole number": "whole numbers", "a number": "numbers", "text": "names"}
+_TYPES = {
+    bool: "true, false",
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    dict: "a table",
+}
+
+
+def _allowed(kind: Any, checks: Sequence[Any] = ()) -> list[str]:
+    """Of an annotation and its validators, which say what they allow (`base.options.allows`)."""
+    origin, inside = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return _allowed(inside[0], (*inside[1:], *checks))
+    said = [getattr(one.func, "allows", "") for one in checks if hasattr(one, "func")]
+    said = [text for text in said if text]
+    if said:
+        whole = "a whole number " if kind is int and said[0].startswith("in") else ""
+        return [f"{whole}{said[0]}"]
+    if origin is Literal:
+        return [str(choice) for choice in inside]
+    if origin is list:
+        each = _allowed(inside[0])
+        of = "these" if get_origin(inside[0]) is Literal else _SEVERAL.get(each[0], each[0])
+        return [f"a list of {of}" if of != each[0] else f"a list, each {of}"]
+    if isinstance(kind, UnionType) or origin is Union:
+        several = [text for one in inside if one is not NoneType for text in _allowed(one)]
+        return list(dict.fromkeys(several))
+    return [_TYPES.get(origin or kind, "")]
 
 
 def _shown(field: FieldInfo) -> str:
-    value = field.default
-    if value is None:
-        return "unset"
+    return "unset" if field.default is None else _text(field.default)
+
+
+def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _first_line(thing: Any) -> str:
     return (thing.__doc__ or "").strip().splitlines()[0]
+
+
+def choices_of(name: str) -> list[str]:
+    """The choices of a setting, of all methods that have it; none where it is no choice."""
+    kinds = [kind for _, field in every_setting()[name] for kind in _kinds(field.annotation)]
+    found = [str(one) for kind in kinds if get_origin(kind) is Literal for one in get_args(kind)]
+    return list(dict.fromkeys(found + (["true", "false"] if bool in kinds else [])))
+
+
+def _kinds(kind: Any) -> list[Any]:
+    """An annotation, and what it is a union of."""
+    several = isinstance(kind, UnionType) or get_origin(kind) is Union
+    return [one for part in get_args(kind) for one in _kinds(part)] if several else [kind]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gcfl.base.errors import ConfigError
+from gcfl.base.text import count
 from gcfl.cli.settings import add_verb
 
 _REPORT = """\
@@ -79,7 +80,7 @@ def _track(options: argparse.Namespace, _: list[str]) -> None:
     if options.tensorboard is None and options.mlflow is None:
         raise ConfigError("say where to: --tensorboard DIR or --mlflow URI")
     from gcfl.report import track as sinks
-    from gcfl.results.run import collect
+    from gcfl.results.collect import collect
 
     found = collect(options.runs)
     for name, why in found.left_out:
@@ -90,4 +91,4 @@ def _track(options: argparse.Namespace, _: list[str]) -> None:
         if options.mlflow is not None:
             sinks.MLflow(options.mlflow).send(run.folder)
         if not options.quiet:
-            print(f"{run.name}: {len(run.rounds)} rounds")
+            print(f"{run.name}: {count(len(run.rounds), 'round')}")

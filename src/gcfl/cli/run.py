@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gcfl.base.errors import GcflError
+from gcfl.base.text import visible
 from gcfl.cli.settings import add_verb, settings_of
 
 if TYPE_CHECKING:
@@ -33,6 +35,9 @@ everyday settings:
   --device D      cpu, cuda, mps
   --out DIR       where run folders go (runs)
 
+Several methods, seeds or both are compared: --method fedavg,gcfl,robust --seeds 3 --jobs 2 prints
+one table with a verdict, and leaves one page about all runs.
+
 Any other setting goes by its dotted name, for example --train.lr 0.05 --coreset.score distance;
 `gcfl list settings` prints them all.
 """
@@ -44,12 +49,14 @@ def add(verbs: Any, common: argparse.ArgumentParser) -> None:
         common,
         "run",
         _run,
-        "train with one method and write a run folder",
-        usage="gcfl run [CONFIG.toml] [--key value ...] [--fresh] [--quiet]",
+        "train with one method and write a run folder, or compare several",
+        usage="gcfl run [CONFIG.toml] [--key value ...] [--seeds N] [--jobs N] [--fresh] [--quiet]",
         description=_RUN_HELP,
     )
     run.set_defaults(takes_settings=True)
     run.add_argument("--out", default="runs", help=argparse.SUPPRESS)
+    run.add_argument("--seeds", type=int, help="so many seeds, from --seed on: a comparison")
+    run.add_argument("--jobs", type=int, help="runs of a comparison at a time (one per core)")
     fresh = "set an earlier run of the same settings aside and start again"
     run.add_argument("--fresh", action="store_true", help=fresh)
 
@@ -60,7 +67,8 @@ def add(verbs: Any, common: argparse.ArgumentParser) -> None:
 
     about = "a run's result and curves in the terminal; of several, a line each"
     show = add_verb(verbs, common, "show", _show, about)
-    show.add_argument("runs", metavar="RUN", type=Path, nargs="+")
+    where = "a run's folder, or a folder that contains some"
+    show.add_argument("runs", metavar="RUN", type=Path, nargs="+", help=where)
 
     about = "whether the files of runs are what was written"
     verify = add_verb(verbs, common, "verify", _verify, about)
@@ -73,14 +81,23 @@ def add(verbs: Any, common: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace, rest: list[str]) -> None:
     from gcfl.api import execute, warn_unused
+    from gcfl.cli.compare import compared
     from gcfl.engine.prepare import Given
     from gcfl.report.progress import Progress
 
+    if compared(options, rest):
+        return
     built, unused = settings_of(rest)
     with Progress(options.quiet) as progress:
         warn_unused(built, unused)
         result = execute(
-            built, Given(), Path(options.out), options.fresh, progress.start, progress.round
+            built,
+            Given(),
+            Path(options.out),
+            options.fresh,
+            progress.start,
+            progress.round,
+            on_client=progress.client,
         )
     _print_result(result, options.quiet, progress.started, " (--fresh starts again)")
 
@@ -90,7 +107,8 @@ def _resume(options: argparse.Namespace, _: list[str]) -> None:
     from gcfl.report.progress import Progress
 
     with Progress(options.quiet) as progress:
-        result = resume(options.run, options.workers, progress.start, progress.round)
+        told = (progress.start, progress.round, progress.client)
+        result = resume(options.run, options.workers, *told)
     _print_result(result, options.quiet, progress.started)
 
 
@@ -109,18 +127,27 @@ def _print_result(run: Run, quiet: bool, started: bool, again: str = "") -> None
 def _show(options: argparse.Namespace, _: list[str]) -> None:
     from gcfl.api import load
     from gcfl.report.terminal import one_line, show
+    from gcfl.results.collect import below
 
-    if len(options.runs) == 1:
-        show(load(options.runs[0]))
+    folders = [folder for path in options.runs for folder in below(path)]
+    if folders == options.runs[:1] and not options.quiet:
+        show(load(folders[0]))
         return
-    for folder in options.runs:
-        run = load(folder)
-        print(f"{folder}: {one_line(run) if run.rounds else 'no round finished yet'}")
+    for folder in folders:
+        try:
+            run = load(folder)
+            line = one_line(run) if run.rounds else "no round finished yet"
+            state = "" if run.finished else f" ({run.state})"
+        except GcflError as error:
+            if folder in options.runs:
+                raise
+            line, state = str(error), ""
+        print(visible(line if folders == options.runs[:1] else f"{folder}: {line}{state}"))
 
 
 def _verify(options: argparse.Namespace, _: list[str]) -> None:
     from gcfl.api import verify
-    from gcfl.base.errors import GcflError, RunError
+    from gcfl.base.errors import RunError
     from gcfl.results.run import NO_DIGESTS, Run
 
     problems = []

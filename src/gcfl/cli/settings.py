@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from gcfl.api.candidates import Wanted
     from gcfl.experiment import Experiment
 
+_FLAGS = ("out", "fresh", "quiet", "debug", "seeds", "jobs")
+
 
 def add_verb(
     verbs: Any,
@@ -64,10 +66,10 @@ def overrides(rest: list[str]) -> tuple[list[str], dict[str, tuple[str, Any]]]:
         name = SHORT.get(name, name)
         name = RENAMED.get(name, name)
         if name not in known:
-            short = did_you_mean(name, [*SHORT, "out", "fresh", "quiet", "debug"])
-            raise ConfigError(
-                f"unknown option {flag}{short if 'did you mean' in short else suggestion(name)}"
-            )
+            short = did_you_mean(name, [*SHORT, *_FLAGS])
+            near = short if "did you mean" in short and "." not in name else suggestion(name)
+            near = near.replace("did you mean ", "did you mean --")
+            raise ConfigError(f"unknown option {flag}{near}")
         if not has_value:
             following = next(words, None)
             if following is None or (following.startswith("--") and not following[2:3].isdigit()):

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import os
 import shlex
 import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from gcfl.base.errors import ConfigError, RunError, did_you_mean
+from gcfl.base.errors import ConfigError, did_you_mean
 from gcfl.base.text import visible
+from gcfl.cli.playing import at_least_one, complain, play
 from gcfl.cli.settings import add_group, add_verb
-
-if TYPE_CHECKING:
-    from gcfl.sweep import Plan
-    from gcfl.sweep.runner import Outcome
 
 
 def add(verbs: Any, common: argparse.ArgumentParser) -> None:
@@ -51,53 +47,50 @@ def add(verbs: Any, common: argparse.ArgumentParser) -> None:
     table.add_argument("--out", type=Path, default=Path("sweeps"), help=out)
 
 
-def _at_least_one(options: argparse.Namespace, *names: str) -> None:
-    for name in names:
-        given = getattr(options, name)
-        if given is not None and given < 1:
-            raise ConfigError(f"--{name} must be at least 1, got {given}")
-
-
 def _sweep(options: argparse.Namespace, _: list[str]) -> None:
+    from gcfl.report.terminal import print_table, wide
     from gcfl.sweep import grouped, read_plan, write_summary
-    from gcfl.sweep.summary import draw
+    from gcfl.sweep.summary import draw, notes, paper_column
 
-    _at_least_one(options, "seeds", "jobs")
+    at_least_one(options, "seeds", "jobs")
     plan = read_plan(options.source, options.scale, options.seeds)
-    out = options.out or Path("sweeps") / "-".join(filter(None, (plan.name, plan.scale)))
-    outcomes = _play(plan, out, options.jobs, options.quiet)
+    out = options.out or plan.folder
+    outcomes = play(plan, out / "runs", options.jobs, options.quiet)
     study = grouped(outcomes)
     summary = write_summary(plan, outcomes, study, out)
-    if not options.quiet:
-        print(summary.read_text())
+    if not options.quiet and study.groups:
+        print_table(study, str(plan.title), wide(), paper_column(plan, study))
+        for line in notes(plan, study):
+            print(visible(line))
     print(summary)
     if figure := draw(plan, study, out / "figure.png"):
         print(figure)
-    _complain(outcomes)
+    complain(outcomes)
 
 
 def _demo(options: argparse.Namespace, _: list[str]) -> None:
-    from rich.console import Console
-
-    from gcfl.report.terminal import print_table
+    from gcfl.report.terminal import print_table, wide
     from gcfl.results.measures import measure
+    from gcfl.results.verdict import verdicts
     from gcfl.sweep import grouped, read_plan, write_summary
     from gcfl.sweep.summary import draw
 
-    _at_least_one(options, "seeds", "rounds")
+    at_least_one(options, "seeds", "rounds")
     changes = {"rounds": options.rounds} if options.rounds else {}
     plan = read_plan("demo", seeds=options.seeds, changes=changes)
-    outcomes = _play(plan, options.out, None, options.quiet)
+    outcomes = play(plan, options.out / "runs", None, options.quiet)
     study = grouped(outcomes)
     write_summary(plan, outcomes, study, options.out)
-    console = Console(highlight=False)
-    console = console if console.is_terminal else Console(highlight=False, width=136)
+    console = wide()
     for scene, groups in study.scenes.items():
         title = f"{scene}: {plan.title}"
-        print_table(replace(study, columns=["label"], groups=groups), title, console)
+        shown = replace(study, columns=["label"], groups=groups)
+        print_table(shown, title, console)
+        for line in verdicts(shown):
+            console.print(line, soft_wrap=True, markup=False)
     for name in ("clean_share", "samples"):
         console.print(measure(name).note, soft_wrap=True)
-    _complain(outcomes)
+    complain(outcomes)
     print(f"\nfigure: {draw(plan, study, options.out / 'demo.png')}")
     gcfl = "gcfl" if shutil.which("gcfl") else sys.argv[0]  # the command may not be on the path
     example = next(group for group in study.groups if group.line == "robust")
@@ -132,41 +125,11 @@ def _table(options: argparse.Namespace, _: list[str]) -> None:
             f"there is no finished sweep in {options.out}; gcfl paper run closed --scale small "
             "makes one"
         )
+    from rich.markdown import Markdown
+
+    from gcfl.report.terminal import wide
+
+    console = wide()
     for path in found:
-        print(f"{path.read_text()}\n({path.parent})\n")
-
-
-def _play(plan: Plan, out: Path, jobs: int | None, quiet: bool) -> list[Outcome]:
-    """All runs of a plan that are not finished yet, below `out`, with a bar on a terminal."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    from gcfl.report.progress import columns
-    from gcfl.sweep import run_cells
-
-    out.mkdir(parents=True, exist_ok=True)
-    workers = max(cell.experiment().engine.workers for cell in plan.cells)
-    at_once = jobs or max(1, (os.cpu_count() or 1) // workers)
-    console = Console(file=sys.stderr, highlight=False)
-    silent = quiet or not console.is_terminal
-    with Progress(*columns("runs"), console=console, disable=silent) as bar:
-        task = bar.add_task("runs", total=len(plan.cells))
-
-        def told(outcome: Outcome) -> None:
-            bar.advance(task)
-            line = f"done: {outcome.cell.label}"
-            if outcome.problem:
-                line = f"failed: {outcome.cell.label}: {outcome.problem}"
-            elif quiet or console.is_terminal or outcome.was_finished:
-                return
-            console.print(visible(line), soft_wrap=True, markup=False)
-
-        return run_cells(plan.cells, out / "runs", at_once, told)
-
-
-def _complain(outcomes: list[Outcome]) -> None:
-    failed = [outcome for outcome in outcomes if outcome.problem]
-    if failed:
-        raise RunError(
-            f"{len(failed)} of {len(outcomes)} runs failed; the same command tries them again"
-        )
+        console.print(Markdown(path.read_text(encoding="utf-8")))
+        console.print(f"({path.parent})\n", soft_wrap=True, markup=False)

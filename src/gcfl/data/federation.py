@@ -23,7 +23,7 @@ from gcfl.data.noise import Truth
 from gcfl.data.options import DataOptions, check
 from gcfl.data.partition import Partition, assign
 from gcfl.data.source import Source, cache_folder
-from gcfl.data.split import split, split_server
+from gcfl.data.split import part, split, split_server
 
 LARGEST_IN_MEMORY = 2 << 30  # bytes; above, the clients' samples are a mapped file
 _BLOCK = 1024
@@ -64,8 +64,9 @@ class ClientData:
 @dataclass(frozen=True)
 class Federation:
     """One federation. `truth` is for observers of a simulation only; None: nobody knows it.
-    encoding: how the samples were made of a table's columns.
-    layout: how inputs came, before they were samples.
+    encoding: how the samples were made of a table's columns. layout: how inputs came, before they
+    were samples. client_test: samples of the clients that they keep for testing, as places of
+    `clients.x`.
     """
 
     clients: ClientData
@@ -76,6 +77,7 @@ class Federation:
     truth: Truth | None
     encoding: Encoding | None = None
     layout: Layout = AS_GIVEN
+    client_test: Partition | None = None
 
     def clean_only(self) -> Federation:
         """The same federation with every noisy client sample taken away: what Skyline trains on."""
@@ -141,12 +143,15 @@ def build(source: Source, options: DataOptions, seed: int) -> Federation:
         rows = np.sort(partition.order)
     validation = add_noise_to_set(validation, "validation", observed, options, seed)
     test = add_noise_to_set(test, "test", observed, options, seed)
+    held, client_test = Partition(np.searchsorted(rows, partition.order), partition.offsets), None
+    if options.client_test:
+        held, client_test = part(held, options.client_test, rng.stream(seed, "client test"))
     return Federation(
         clients=ClientData(
             _samples(source.x, rows, observed),
             torch.from_numpy(observed.labels[rows]),
             rows,
-            Partition(np.searchsorted(rows, partition.order), partition.offsets),
+            held,
             names,
         ),
         validation=validation,
@@ -156,6 +161,7 @@ def build(source: Source, options: DataOptions, seed: int) -> Federation:
         truth=None if unknown else observed.truth,
         encoding=source.encoding,
         layout=source.layout,
+        client_test=client_test,
     )
 
 

@@ -118,6 +118,10 @@ class DataOptions(Options):
     """equal classes in the clean set; of an official test set, the test part is cut first"""
     test: Size | str = 0.15
     """the clean test set: a share of the source, a count, or the path of a file of its own"""
+    client_test: Rate = 0.0
+    """share of each client's samples that it keeps out of training and tests the final model on;
+    at least one of its samples stays on either side
+    """
     normalise: bool = True
     """scale inputs by mean and sd of the server's clean set"""
 

@@ -13,7 +13,7 @@ from gcfl.base.data_types import IntArray, Shard
 from gcfl.base.errors import ConfigError, DataError
 from gcfl.base.options import resolve_size
 from gcfl.data.options import DataOptions
-from gcfl.data.partition import spread
+from gcfl.data.partition import Partition, spread
 from gcfl.data.source import Pair, Source
 
 
@@ -135,3 +135,17 @@ def _shard(x: npt.NDArray[Any], y: IntArray, ids: IntArray) -> Shard:
         torch.from_numpy(np.ascontiguousarray(y)),
         ids.astype(np.int64),
     )
+
+
+def part(
+    partition: Partition, share: float, draw: np.random.Generator
+) -> tuple[Partition, Partition]:
+    """(what stays, a random share of each client's samples, rounded): at least one sample of every
+    client is on either side, where it has two.
+    """
+    owners, sizes = partition.owners, partition.sizes
+    shuffled = np.lexsort((draw.random(len(owners)), owners))  # client by client
+    rank = np.empty(len(owners), dtype=np.int64)
+    rank[shuffled] = np.arange(len(owners)) - partition.offsets[owners]
+    taken = rank < np.minimum(np.maximum(np.round(share * sizes), 1), sizes - 1)[owners]
+    return partition.keep(~taken), partition.keep(taken)

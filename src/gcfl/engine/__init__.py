@@ -5,7 +5,7 @@ from gcfl.engine.lifecycle import Lifecycle, Observer, OnRound, OnStart, one_thr
 from gcfl.engine.played import State
 from gcfl.engine.prepare import Given, Prepared, federate, prepare
 from gcfl.engine.rounds import Rounds
-from gcfl.engine.transport import InProcess, Transport
+from gcfl.engine.transport import InProcess, OnClient, Transport
 from gcfl.engine.vectorised import Vectorised
 from gcfl.engine.workers import Workers
 
@@ -15,6 +15,7 @@ __all__ = [
     "InProcess",
     "Lifecycle",
     "Observer",
+    "OnClient",
     "OnRound",
     "OnStart",
     "Prepared",

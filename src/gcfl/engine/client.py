@@ -13,7 +13,7 @@ from gcfl.engine.measurement import Laps
 from gcfl.labels import log_columns
 from gcfl.methods import ClientView, Estimate, Method, Setting
 from gcfl.methods.privacy import STATE as PRIVACY
-from gcfl.methods.training import learning_rate, train
+from gcfl.methods.training import learning_rate, plain_steps, train
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,8 @@ def answer(
     weighted = method.select.weighted
     kept = memory.get("kept", {}).get("rows")
     trained = train(view, selection.coreset, rule, fixed, weighted, lr, columns, kept)
-    finished = rule.finish(trained.model, fixed, trained.steps, lr)
+    steps = plain_steps(trained.steps, setting.train.momentum)
+    finished = rule.finish(trained.model, fixed, steps, lr)
     reflected = rule.reflect(replace(view, model=trained.model), remembered)
     sends, after = (
         _on(torch.device("cpu"), {**tree, **more})

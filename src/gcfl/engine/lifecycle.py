@@ -23,13 +23,15 @@ from gcfl.base.data_types import Coreset
 from gcfl.base.errors import Interrupted, RunError
 from gcfl.base.files import locked, reach
 from gcfl.base.record import RoundRecord
+from gcfl.base.text import count
 from gcfl.data import Truth
 from gcfl.data.partition import Partition
 from gcfl.engine.checkpoint import Checkpoint
+from gcfl.engine.client_test import tested
 from gcfl.engine.played import Played, State
 from gcfl.engine.prepare import Prepared
 from gcfl.engine.rounds import Rounds
-from gcfl.engine.transport import Transport
+from gcfl.engine.transport import ClientMemory, OnClient, Transport
 from gcfl.experiment import Experiment
 from gcfl.methods.privacy import without_secret
 from gcfl.results.environment import environment_of
@@ -88,7 +90,8 @@ class Lifecycle:
 
     connect: makes the transport, once it is known that there is something to play. holdings: who
     the clients are and how much they hold, known once connected. again: how to continue, for
-    messages. on_start(experiment, folder, rounds done) and on_round(record) are told what happens.
+    messages. on_start(experiment, folder, rounds done), on_round(record) and, where clients are
+    simulated, on_client(clients done, of how many) are told what happens.
     """
 
     prepared: Prepared
@@ -101,6 +104,7 @@ class Lifecycle:
     checkpoint_every: int = 1
     on_start: OnStart = lambda *_: None
     on_round: OnRound = lambda _: None
+    on_client: OnClient = lambda *_: None
 
     def run(self) -> None:
         """From the start, from the checkpoint, or not at all if the run is finished."""
@@ -126,6 +130,8 @@ class Lifecycle:
     def _train(self) -> None:
         experiment, folder = self.prepared.experiment, self.folder
         transport = self.connect()
+        if isinstance(transport, ClientMemory):
+            transport.on_client = self.on_client
         try:
             if not Checkpoint(folder.checkpoint).exists():
                 environment = environment_of(experiment.engine.device, self.workers)
@@ -169,7 +175,8 @@ class Lifecycle:
                 if state.round > saved:
                     save(state)
                 raise Interrupted(
-                    f"stopped after {state.round} of {rounds.setting.rounds} rounds", stop.signal
+                    f"stopped after {state.round} of {count(rounds.setting.rounds, 'round')}",
+                    stop.signal,
                 ) from None
 
     def _first(self, rounds: Rounds, checkpoint: Checkpoint) -> State:
@@ -202,7 +209,10 @@ class Lifecycle:
         records = self.folder.records()
         summary = summarise(records, keep)
         summary["privacy"] = statement(self.prepared.experiment.resolved(), records)
-        self.folder.finish(*self.prepared.parcel(rounds.final(state)), summary)
+        final, federation = rounds.final(state), self.prepared.federation
+        if by_client := tested(rounds.setting.network, final, federation):
+            summary["clients"] = by_client
+        self.folder.finish(*self.prepared.parcel(final), summary)
 
 
 def _shapes(state: State) -> dict[str, Any]:

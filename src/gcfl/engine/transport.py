@@ -6,7 +6,7 @@ kept on their side of it and counts only once the server has accepted the answer
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 import torch
@@ -15,6 +15,8 @@ from gcfl.base.data_types import Broadcast, Groups, Tree
 from gcfl.base.errors import one_line
 from gcfl.engine.client import ClientSide, Reply
 from gcfl.methods import Replies, ServerView
+
+OnClient = Callable[[int, int], None]  # clients of this round that are done, of how many
 
 
 class Transport(Protocol):
@@ -43,10 +45,13 @@ class Transport(Protocol):
 
 
 class ClientMemory:
-    """What simulated clients remember, in this process."""
+    """What simulated clients remember, in this process. on_client: who is told of each client that
+    is done.
+    """
 
     def __init__(self, side: ClientSide) -> None:
         self._side = side
+        self.on_client: OnClient = lambda *_: None
         self._states: dict[int, Groups] = {}
         self._pending: dict[int, Groups] = {}
         self._changed: set[int] = set()
@@ -114,11 +119,12 @@ class InProcess(ClientMemory):
     def exchange(self, broadcasts: Mapping[int, Broadcast]) -> Replies:
         replies: dict[int, Reply] = {}
         failures: dict[int, str] = {}
-        for client in sorted(broadcasts):
+        for done, client in enumerate(sorted(broadcasts), start=1):
             try:
                 replies[client] = self._side.work(client, broadcasts[client], self.of(client))
             except Exception as error:  # a client that fails must not take the round with it
                 failures[client] = one_line(error)
+            self.on_client(done, len(broadcasts))
         return self.collected(replies, failures)
 
 

@@ -54,7 +54,11 @@ class Vectorised(ClientMemory):
         chosen, failures = self._select(sorted(broadcasts), broadcasts, model)
         seconds = {"select": laps.lap()}
         stacks = self._stacks(chosen, broadcasts)
-        trained = [self._train(stack, chosen, broadcasts, model) for stack in stacks]
+        trained, done = [], len(failures)
+        for members in stacks:
+            trained.append(self._train(members, chosen, broadcasts, model))
+            done += len(members)
+            self.on_client(done, len(broadcasts))
         seconds["train"] = laps.lap()
         for stack in trained:
             self._propose(stack, chosen, first.round)

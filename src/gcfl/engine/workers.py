@@ -89,6 +89,7 @@ class Workers(ClientMemory):
                     replies[client] = reply
                 else:
                     failures[client] = reply
+                self.on_client(len(replies) + len(failures), len(broadcasts))
                 idle.append(worker)
         return self.collected(replies, failures)
 

@@ -108,6 +108,8 @@ def serve_sites(
     for name in _UNUSED:
         if getattr(options, name) != getattr(default, name):
             raise ConfigError(f"data.{name} {_NO_EFFECT}: their labels are as they are")
+    if options.client_test:
+        raise ConfigError(f"data.client_test {_NO_EFFECT}: no site tests a model on its own yet")
     if experiment.engine.vectorised:
         raise ConfigError(f"engine.vectorised {_NO_EFFECT}: each trains for itself")
     if experiment.assembled().pooled:

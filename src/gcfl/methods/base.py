@@ -179,8 +179,12 @@ class LocalRule(ClientPart):
         """The gradient that the optimiser sees."""
         return gradient
 
-    def finish(self, local: Tree, fixed: Tree, steps: Tensor | int, lr: float) -> tuple[Tree, Tree]:
-        """(what it sends the server, what it remembers) after training."""
+    def finish(
+        self, local: Tree, fixed: Tree, steps: Tensor | float, lr: float
+    ) -> tuple[Tree, Tree]:
+        """(what it sends the server, what it remembers) after training. steps: so many plain ones;
+        with momentum, as many as would have moved the model as far.
+        """
         return {}, {}
 
 

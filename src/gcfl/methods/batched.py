@@ -16,7 +16,7 @@ from gcfl.methods.augmentation import StackInputs
 from gcfl.methods.base import LocalRule
 from gcfl.methods.losses import sample_losses
 from gcfl.methods.schedule import rows_of, schedule
-from gcfl.methods.training import SGD, look
+from gcfl.methods.training import SGD, look, plain_steps
 from gcfl.methods.views import Setting
 
 
@@ -162,7 +162,8 @@ def train_stack(setting: Setting, rule: LocalRule, job: Job) -> Stack:
         name: local[name] if name in local else _spread(tensor, tensor, len(order))
         for name, tensor in model.items()
     }
-    sends, remembers = _finish(rule, ended, fixed, apart, steps, job.lr)
+    moved = np.array([plain_steps(int(one), options.momentum) for one in steps])
+    sends, remembers = _finish(rule, ended, fixed, apart, moved, job.lr)
     back = np.argsort(order)
     seen = (table >= 0).sum(axis=(1, 2)).astype(np.float64)
     made = steps[back].astype(np.float64)
@@ -186,7 +187,7 @@ def _ordered(tree: Tree, order: IntArray) -> Tree:
 
 
 def _finish(
-    rule: LocalRule, ended: Tree, fixed: Tree, apart: bool, steps: IntArray, lr: float
+    rule: LocalRule, ended: Tree, fixed: Tree, apart: bool, steps: FloatArray, lr: float
 ) -> tuple[Tree, Tree]:
     """The rule's `finish` for all clients."""
 

@@ -61,7 +61,9 @@ class Contrastive(LocalRule):
             )
         return self.mu * contrast(output.features, common, previous, self.temperature)
 
-    def finish(self, local: Tree, fixed: Tree, steps: Tensor | int, lr: float) -> tuple[Tree, Tree]:
+    def finish(
+        self, local: Tree, fixed: Tree, steps: Tensor | float, lr: float
+    ) -> tuple[Tree, Tree]:
         return {}, local
 
 

@@ -7,8 +7,10 @@ everybody's.
     server    c ← c + 1/N Σ (c_i⁺ - c_i)                     so c stays the mean of all N
         clients' c_i
 
-Plain SGD steps unless somebody asks for momentum: with momentum m a step moves by about η / (1 -
-m), and c_i would come out larger by that factor. An update that the server leaves out changes
+Plain SGD steps unless somebody asks for momentum: with momentum m a step moves further, up to η /
+(1 - m), and K is then the number of plain steps that move as far (`training.plain_steps`), so that
+c_i stays a mean of gradients; divided by K η it would come out larger by up to 1 / (1 - m), and
+training diverge. An update that the server leaves out changes
 neither c nor, since it is not committed, c_i.
 
 A server that takes part (clean.takes_part) is client number N + 1: it has a c_i of its own, learnt
@@ -64,7 +66,9 @@ class ControlVariates(LocalRule):
             for name, slope in gradient.items()
         }
 
-    def finish(self, local: Tree, fixed: Tree, steps: Tensor | int, lr: float) -> tuple[Tree, Tree]:
+    def finish(
+        self, local: Tree, fixed: Tree, steps: Tensor | float, lr: float
+    ) -> tuple[Tree, Tree]:
         sends, memory = {}, {}
         for key in fixed:
             if key.startswith("start."):

@@ -21,7 +21,7 @@ from pydantic import AfterValidator
 
 from gcfl.base.data_types import IntArray, Shard, Tree
 from gcfl.base.errors import ConfigError
-from gcfl.base.options import Count, Positive, within
+from gcfl.base.options import Count, Positive, allows, within
 from gcfl.labels import (
     Calibration,
     NoiseModel,
@@ -43,6 +43,7 @@ _MODEL = "model."  # before the names of the averaged model's tensors
 _DUE, _PLAIN = "due", "plain"  # where clients are compared: judge now; train plainly now
 
 
+@allows("0 or at least 4")
 def _periods(rounds: int) -> int:
     if rounds and rounds < 4:
         raise ValueError("must be 0, or at least 4: a comparison takes two rounds")

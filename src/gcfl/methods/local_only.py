@@ -30,7 +30,9 @@ class Alone(LocalRule):
     def start(self, model: Tree, memory: Tree) -> Tree:
         return memory or model
 
-    def finish(self, local: Tree, fixed: Tree, steps: Tensor | int, lr: float) -> tuple[Tree, Tree]:
+    def finish(
+        self, local: Tree, fixed: Tree, steps: Tensor | float, lr: float
+    ) -> tuple[Tree, Tree]:
         return {}, local
 
 

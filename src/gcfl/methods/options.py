@@ -15,6 +15,7 @@ from gcfl.base.options import (
     Options,
     Positive,
     PositiveShare,
+    allows,
     at_least,
     within,
 )
@@ -138,6 +139,7 @@ class AuditOptions(Options):
         return self.at_end or self.share != "none"
 
 
+@allows("two numbers, low and high")
 def _range(ends: list[float] | None) -> list[float] | None:
     if ends is not None and not (len(ends) == 2 and -math.inf < ends[0] < ends[1] < math.inf):
         raise ValueError("must be two numbers, the lowest and the highest value of an input")

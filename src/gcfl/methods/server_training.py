@@ -16,7 +16,7 @@ from gcfl.methods.base import LocalRule, Method, Plain, ServerRule
 from gcfl.methods.noisy_descent import noisy_descent
 from gcfl.methods.options import CleanOptions
 from gcfl.methods.replies import Replies
-from gcfl.methods.training import Trained, learning_rate, train
+from gcfl.methods.training import Trained, learning_rate, plain_steps, train
 from gcfl.methods.views import ClientView, ServerView
 
 # The server's places where a client's number is asked for; each purpose draws its own batch orders.
@@ -127,9 +127,10 @@ def server_update(
     )
     fixed = rule.begin(model, received, memory)
     trained = train_on_clean(view, rule.start(model, memory), lr, rule=rule, fixed=fixed)
+    steps = plain_steps(trained.steps, view.setting.train.momentum)
     sends, after = (
         {name: tensor.cpu() for name, tensor in tree.items()}
-        for tree in rule.finish(trained.model, fixed, trained.steps, lr)
+        for tree in rule.finish(trained.model, fixed, steps, lr)
     )
     delta = {name: (trained.model[name] - model[name]).cpu() for name in network.sent}
     return Update(delta, {"local": sends} if sends else {}, trained.examples, {}), after

@@ -53,6 +53,16 @@ def orders(seed: int, round: int, client: int, n: int, options: TrainOptions) ->
         epoch += 1
 
 
+def plain_steps(steps: int, momentum: float) -> float:
+    """How many plain steps would move as far along one gradient as `steps` with momentum m do from
+    rest: Σ_{k=1..K} (1 - m^k) / (1 - m).
+    """
+    if not momentum:
+        return steps
+    late = momentum * (1 - momentum**steps) / (1 - momentum)
+    return (steps - late) / (1 - momentum)
+
+
 class SGD:
     """SGD with momentum and weight decay, as torch.optim.SGD defines it, in one fused kernel.
 

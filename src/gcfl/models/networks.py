@@ -20,13 +20,14 @@ from torch import Tensor, nn
 from gcfl.base import rng
 from gcfl.base.errors import ConfigError, ModelError, did_you_mean, one_line
 from gcfl.base.layout import IDS
-from gcfl.base.options import Count, Options, within
+from gcfl.base.options import Count, Options, allows, within
 from gcfl.models.code import is_code, made_by
 from gcfl.models.resnets import Norm
 from gcfl.models.resnets import resnet9 as resnet9_layers
 from gcfl.models.resnets import resnet18 as resnet18_layers
 
 
+@allows("a list of widths")
 def _widths(value: list[int]) -> list[int]:
     if not value or min(value) < 1:
         raise ValueError("must be a list of at least one positive width, such as [64, 32]")

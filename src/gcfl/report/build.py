@@ -13,8 +13,8 @@ from gcfl.report import tables
 from gcfl.report.charts import sections
 from gcfl.report.page import page
 from gcfl.report.tables import beside, left_by_sweeps
+from gcfl.results.collect import collect
 from gcfl.results.groups import study
-from gcfl.results.run import collect
 
 FORMATS = ("html", "csv", "json", "md", "png", "svg")
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]

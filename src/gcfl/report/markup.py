@@ -50,11 +50,6 @@ def html_table(
     return f'<div class="scroll"><table{named}>{inside}</table></div>'
 
 
-def count(number: int, what: str) -> str:
-    """1 run, 2 runs."""
-    return f"{number} {what}{'' if number == 1 else 's'}"
-
-
 def _file(name: str) -> str:
     return resources.files("gcfl.report").joinpath(name).read_text(encoding="utf-8")
 

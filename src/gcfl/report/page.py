@@ -6,16 +6,19 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from gcfl import __version__
+from gcfl.base.text import count
 from gcfl.report import tables
-from gcfl.report.markup import count, document, html_table
+from gcfl.report.markup import document, html_table
 from gcfl.report.plots import Bars, Chart, Plot, Section, line_names, table
 from gcfl.report.sites import MEANING, sites_of
 from gcfl.report.svg import draw, number, swatch
 from gcfl.report.tables import Beside
 from gcfl.report.track import energy_note
+from gcfl.results.collect import Collected
 from gcfl.results.groups import Study, order, shown
 from gcfl.results.measures import human, measure, seen_in
-from gcfl.results.run import Collected, Run
+from gcfl.results.run import Run
+from gcfl.results.verdict import verdicts
 
 _MOST_NAMED = 5
 # The set-up in a sentence, by setting.
@@ -94,7 +97,8 @@ def _results(study: Study) -> list[str]:
     notes = [tables.best_note(study), *(one.note for one in seen_in("table")[1:] if one.note)]
     notes += energy_note(study.runs)
     paragraphs = [f'<p class="note">{escape(note)}</p>' for note in notes if note]
-    return ["<h2>Results</h2>", html_table(heads, lines, marks), *paragraphs]
+    said = [f"<p>{escape(line)}</p>" for line in verdicts(study)]
+    return ["<h2>Results</h2>", *said, html_table(heads, lines, marks), *paragraphs]
 
 
 def _section(section: Section, lines: Sequence[str]) -> str:

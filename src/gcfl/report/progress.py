@@ -19,12 +19,15 @@ from rich.progress import (
 )
 from rich.progress import Progress as Bar
 
+from gcfl.base.options import flat
 from gcfl.base.record import RoundRecord
-from gcfl.base.text import visible
+from gcfl.base.text import count, visible
 from gcfl.experiment import Experiment
 from gcfl.results.folder import RunFolder
+from gcfl.results.names import called
 
 _LINE_SECONDS = 1.0
+_QUIET_SECONDS = 10.0  # without a line, a long round tells how far it is
 
 
 def escape(text: str) -> str:
@@ -39,14 +42,14 @@ def columns(what: str, *more: ProgressColumn) -> list[ProgressColumn]:
 
 
 class Progress:
-    """Pass `start` and `round` to a run. Warnings of the package appear above the bar."""
+    """Pass `start`, `round` and `client` to a run. Warnings of the package appear above the bar."""
 
     def __init__(self, quiet: bool) -> None:
         self.started = False
         self._quiet = quiet
         self._console = Console(file=sys.stderr, highlight=False)
         self._bar: Bar | None = None
-        self._total = 0
+        self._total = self._done = 0
         self._printed = 0.0
         self._handler = _Warnings(self._console)
 
@@ -70,30 +73,43 @@ class Progress:
 
     def start(self, experiment: Experiment, folder: RunFolder, done: int) -> None:
         self.started = True
-        self._total = experiment.rounds
+        self._total, self._done = experiment.rounds, done
+        self._printed = time.monotonic()
         if self._quiet:
             return
         again = f", continuing after round {done}" if done else ""
         self._console.print(
             escape(
-                f"{experiment.method} on {experiment.data.source}, {experiment.rounds} "
-                f"rounds{again}"
+                f"{called(flat(experiment.resolved()))} on {experiment.data.source}, "
+                f"{count(experiment.rounds, 'round')}{again}"
             )
         )
         self._console.print(escape(f"folder: {folder.path}"), soft_wrap=True)
         if self._console.is_terminal:
-            accuracy = TextColumn("accuracy {task.fields[accuracy]}")
-            self._bar = Bar(*columns("round", accuracy), console=self._console)
-            self._bar.add_task("rounds", total=self._total, completed=done, accuracy="-")
+            more = "accuracy {task.fields[accuracy]}{task.fields[clients]}"
+            self._bar = Bar(*columns("round", TextColumn(more)), console=self._console)
+            self._bar.add_task(
+                "rounds", total=self._total, completed=done, accuracy="-", clients=""
+            )
             self._bar.start()
 
+    def client(self, done: int, cohort: int) -> None:
+        """So many clients of the round that is played now are done."""
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], clients=f"  client {done}/{cohort}")
+        elif not self._quiet and time.monotonic() - self._printed >= _QUIET_SECONDS:
+            self._printed = time.monotonic()
+            now = f"round {self._done + 1}/{self._total}"
+            self._console.print(f"{now}  {done} of {count(cohort, 'client')} done")
+
     def round(self, record: RoundRecord) -> None:
+        self._done = record.round + 1
         if self._quiet:
             return
         shown = "-" if record.accuracy is None else f"{record.accuracy:.4f}"
         if self._bar is not None:
             task = self._bar.task_ids[0]
-            self._bar.update(task, completed=record.round + 1)
+            self._bar.update(task, completed=record.round + 1, clients="")
             if record.accuracy is not None:
                 self._bar.update(task, accuracy=shown)
             return

@@ -13,7 +13,8 @@ from gcfl.base.files import read_json
 from gcfl.base.text import csv_bytes, markdown
 from gcfl.report.sites import sites_of
 from gcfl.results.contribution import Contribution, contributions
-from gcfl.results.groups import Group, Study, short, shown
+from gcfl.results.frames import data_frame
+from gcfl.results.groups import Group, Study, named, short, shown
 from gcfl.results.measures import Spread, measure, seen_in
 from gcfl.results.run import Run
 
@@ -60,9 +61,9 @@ def cells(
 ) -> tuple[list[str], list[list[str]]]:
     """Heads and texts; `more` columns at the end. Those that no run fills are left out."""
     made = rows(study)
+    settings = [named(row["settings"], row["group"].runs[0]) for row in made]
     columns = [
-        (short(name), [shown(row["settings"].get(name), name) for row in made])
-        for name in study.columns
+        (short(name), [shown(one.get(name), name) for one in settings]) for name in study.columns
     ] or [("method", [row["group"].line for row in made])]
     for one in seen_in("table"):
         texts = [one.text_of(row[one.name]) for row in made]
@@ -150,8 +151,18 @@ def as_json(study: Study, left_out: Sequence[tuple[str, str]]) -> str:
     return json.dumps(found, indent=2, allow_nan=False) + "\n"
 
 
+def frame(study: Study) -> Any:
+    """A row for each group, as csv has it, as a pandas DataFrame."""
+    return data_frame(_numbers(study))
+
+
 def as_csv(study: Study) -> str:
     """Plain numbers: accuracy and clean share as shares, bytes as bytes."""
+    lines = [{name: _raw(value) for name, value in line.items()} for line in _numbers(study)]
+    return csv_bytes(lines).decode()
+
+
+def _numbers(study: Study) -> list[dict[str, Any]]:
     lines = []
     for row in rows(study):
         line: dict[str, Any] = dict(row["settings"]) or {"method": row["group"].line}
@@ -161,8 +172,8 @@ def as_csv(study: Study) -> str:
             value = row[one.name]
             for part, none in (("mean", None), ("sd", None), ("n", 0)):
                 line[f"{one.name}_{part}"] = none if value is None else getattr(value, part)
-        lines.append({name: _raw(value) for name, value in line.items()})
-    return csv_bytes(lines).decode()
+        lines.append(line)
+    return lines
 
 
 def _raw(value: Any) -> str:
@@ -200,7 +211,10 @@ def best_note(study: Study) -> str:
     if study.best:
         marks = dict.fromkeys(group.line for group in study.groups if group.knows_truth)
         apart = f", apart from what is told the truth ({', '.join(marks)})" if marks else ""
-        notes.append(f"★ is the best accuracy among rows with the same data{apart}.")
+        notes.append(
+            f"★ is ahead of every other row with the same data{apart} by more than the seeds' "
+            "spread: the standard deviation of the difference, seed by seed."
+        )
     return " ".join(notes)
 
 

@@ -5,19 +5,20 @@ from __future__ import annotations
 import math
 import os
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise, zip_longest
 
 from rich.console import Console
 from rich.table import Table
 
-from gcfl.base.text import visible
+from gcfl.base.text import count, visible
 from gcfl.report import tables
 from gcfl.report.progress import escape
 from gcfl.report.sites import MEANING, NUMBERS, sites_of
+from gcfl.results.collect import read
 from gcfl.results.groups import Study, shown
 from gcfl.results.measures import human, measure, seen_in
-from gcfl.results.run import Run, read
+from gcfl.results.run import Run
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _HEIGHT = 8
@@ -26,6 +27,7 @@ _MOST_LINES = 10
 _GAP = "   "
 _SCALE = 7  # letters of the scale on the left of a chart
 _NARROW = 72
+_PIPED = 136
 _HEAD = 11  # letters of a line of a head
 
 
@@ -36,18 +38,22 @@ def one_line(run: Run) -> str:
     accuracy = f"accuracy {run.accuracy:.4f}" if run.final else "not evaluated yet"
     cpu, samples, sent = (measure(name) for name in ("cpu_seconds", "samples", "bytes"))
     return (
-        f"{visible(run.method)}: {accuracy} after {len(run.rounds)} rounds{clean}; "
+        f"{visible(run.label)}: {accuracy} after {count(len(run.rounds), 'round')}{clean}; "
         f"{cpu.text(cpu.of(run))} CPU-seconds, {samples.text(samples.of(run))} samples trained "
         f"on, {sent.text(sent.of(run))} sent"
     )
 
 
 def hint(run: Run) -> str | None:
-    """A word where training has hardly begun: the loss is near that of guessing, log C."""
+    """A word where training has hardly begun: the loss is near that of guessing, log C, and the
+    accuracy nearer to guessing than to being right. Wrong labels alone keep a loss high.
+    """
     last = run.rounds[-1]
     if last.train_loss is None or last.per_class is None:
         return None
-    if last.train_loss < 0.8 * math.log(len(last.per_class)):
+    chance = 1 / len(last.per_class)
+    learnt = last.accuracy is not None and last.accuracy > (1 + chance) / 2
+    if learnt or last.train_loss < 0.8 * math.log(len(last.per_class)):
         return None
     return (
         "the training loss is still near that of guessing: more rounds, a higher train.lr or more "
@@ -63,7 +69,7 @@ def show(run: Run, console: Console | None = None) -> None:
         what = f"not finished; to continue: {run.how_to_continue}"
         if run.writer:
             what = f"running now (process {run.writer})"
-        done = f"{len(run.rounds)} of {run.config['rounds']} rounds, {what}"
+        done = f"{len(run.rounds)} of {count(run.config['rounds'], 'round')}, {what}"
         console.print(visible(done), soft_wrap=True, markup=False)
     if not run.rounds:
         return
@@ -75,8 +81,8 @@ def show(run: Run, console: Console | None = None) -> None:
     console.print(_rounds_table(run))
     table = _amounts([run])
     for way, names in run.cost["bytes"].items():
-        for name, count in names.items():
-            table.add_row(escape(f"  sent {way}: {name}"), human(count))
+        for name, size in names.items():
+            table.add_row(escape(f"  sent {way}: {name}"), human(size))
     console.print(table)
     _sites(run, console)
     _contribution(run, console)
@@ -107,13 +113,30 @@ def compare(
         console.print(line, markup=False, soft_wrap=True)
 
 
-def print_table(study: Study, title: str, console: Console) -> None:
-    """The table of the report; what all rows say of their seeds stands in the title."""
+def wide(console: Console | None = None) -> Console:
+    """A console for tables; where nobody looks at it, they need not fit a terminal."""
+    console = console or Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=_PIPED)
+
+
+def print_table(
+    study: Study,
+    title: str,
+    console: Console,
+    more: Mapping[str, Sequence[str]] | None = None,
+) -> None:
+    """The table of the report; what all rows say of their seeds stands in the title. more: columns
+    at the end.
+    """
     heads, lines = tables.cells(study)
     states = {line[-1] for line in lines}
     if len(states) == 1:
         title = f"{title}, {states.pop()}"
         heads, lines = heads[:-1], [line[:-1] for line in lines]
+    for head, texts in (more or {}).items():
+        if set(texts) - {"-"}:
+            heads = [*heads, head]
+            lines = [[*line, text] for line, text in zip(lines, texts, strict=True)]
     table = Table(title=escape(title), title_justify="left")
     for place, head in enumerate(heads):
         folded = "\n".join(map(escape, textwrap.wrap(head, _HEAD)))
@@ -212,7 +235,7 @@ def _charts(runs: Sequence[Run], width: int) -> list[str]:
     for letter, run, curve in zip("AB", runs, curves, strict=True):
         wide = max(1, round(min(room, longest) * len(curve) / longest))
         drawn = chart(curve, wide, scale=(min(values), max(values))) or ["not evaluated"]
-        blocks.append([f"{letter}: accuracy, {len(run.rounds)} rounds", *drawn])
+        blocks.append([f"{letter}: accuracy, {count(len(run.rounds), 'round')}", *drawn])
     if not beside:
         return [*blocks[0], "", *blocks[1]]
     wide = room + _SCALE

@@ -30,10 +30,11 @@ from gcfl.base.options import flat
 from gcfl.base.record import RoundRecord
 from gcfl.base.seal import read_sealed, sealed
 from gcfl.experiment import Experiment
+from gcfl.results.collect import read
 from gcfl.results.folder import RunFolder
 from gcfl.results.groups import shown
 from gcfl.results.measures import scalars
-from gcfl.results.run import Run, read
+from gcfl.results.run import Run
 
 log = logging.getLogger("gcfl")
 _LONGEST = 500  # letters of a parameter that every MLflow takes

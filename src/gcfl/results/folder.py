@@ -29,6 +29,7 @@ from gcfl.base.errors import RunError
 from gcfl.base.files import append_line, locked, read_json, read_lines, write_atomic, write_json
 from gcfl.base.record import RoundRecord
 from gcfl.base.seal import digest, file_digest, read_sealed, sealed
+from gcfl.base.text import count
 from gcfl.results.digests import MANIFEST, Digests, compare, coreset_files, missing
 
 
@@ -73,6 +74,12 @@ class RunFolder:
     def digests(self) -> dict[str, str] | None:
         """What a finished run says that its files hold; None of an older one, or unfinished."""
         return self._read_summary().get("files") if self.summary.exists() else None
+
+    @property
+    def client_test(self) -> dict[str, list[Any]]:
+        """What the summary says of each client's own test; empty where none was asked."""
+        found = self._read_summary().get("clients", {}) if self.summary.exists() else {}
+        return found if isinstance(found, dict) else {}
 
     def _read_summary(self) -> dict[str, Any]:
         """Read once, unless it is written anew: every other file is checked against it."""
@@ -160,7 +167,9 @@ class RunFolder:
                 )
         told = self._read_summary()["rounds"] if self.summary.exists() else len(found)
         if told != len(found):
-            raise RunError(f"{self.rounds} is damaged: it has {len(found)} of {told} rounds")
+            raise RunError(
+                f"{self.rounds} is damaged: it has {len(found)} of {count(told, 'round')}"
+            )
         return found
 
     def before(
@@ -171,7 +180,8 @@ class RunFolder:
         """
         there = len(self.records())
         if there < round:
-            raise RunError(f"{self.rounds} has {there} of the {round} rounds before the checkpoint")
+            due = f"the {count(round, 'round')} before the checkpoint"
+            raise RunError(f"{self.rounds} has {there} of {due}")
         lines = [line for _, line in read_lines(self.rounds)[:round]]
         kept = [path for path in coreset_files(self.coresets) if _round_of(path) < round]
         found = Digests.of(self.path, lines, kept)

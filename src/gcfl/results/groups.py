@@ -10,9 +10,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from gcfl.base.text import count
 from gcfl.experiment import NEUTRAL, SHORT
 from gcfl.methods import WORDS, parse
+from gcfl.results.lead import lead
 from gcfl.results.measures import Measure, Spread, measure, spread
+from gcfl.results.names import TELLING
 from gcfl.results.run import Run
 
 ACCURACY = measure("accuracy")
@@ -74,7 +77,7 @@ class Group:
         """'2 seeds', or what is missing."""
         finished = [run for run in self.runs if run.finished]
         if len(finished) == len(self.runs):
-            return f"{len(finished)} seed{'s' if len(finished) > 1 else ''}"
+            return count(len(finished), "seed")
         if finished:
             return f"{len(finished)} of {len(self.runs)} seeds finished"
         return "; ".join(dict.fromkeys(run.state for run in self.runs))
@@ -98,6 +101,12 @@ class Group:
     @cached_property
     def accuracy(self) -> Spread | None:
         return self.over(ACCURACY)
+
+    @property
+    def by_seed(self) -> dict[int, float]:
+        """The accuracy of each run that counts, by its seed."""
+        found = {run.seed: ACCURACY.of(run) for run in self.used}
+        return {seed: value for seed, value in found.items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -123,19 +132,24 @@ class Study:
             found.setdefault(group.scene, []).append(group)
         return found
 
+    @staticmethod
+    def ranked(groups: Sequence[Group]) -> list[Group]:
+        """Those that compete, the highest mean accuracy first: finished, and not told the truth."""
+        rated = [
+            (group.accuracy.mean, group)
+            for group in groups
+            if group.finished and group.accuracy and not group.knows_truth
+        ]
+        return [group for _, group in sorted(rated, key=lambda pair: -pair[0])]
+
     @cached_property
     def best(self) -> list[Group]:
-        """In each scene with several methods the finished group of highest accuracy."""
+        """In each scene the group that is ahead of every other by more than the seeds' spread."""
         winners = []
         for groups in self.scenes.values():
-            rated = [
-                (group.accuracy.mean, group)
-                for group in groups
-                if group.finished and group.accuracy and not group.knows_truth
-            ]
-            if len(groups) > 1:
-                top = max((value for value, _ in rated), default=None)
-                winners += [group for value, group in rated if value == top]
+            top, rivals = self.ranked(groups)[:1], self.ranked(groups)[1:]
+            if rivals and all(lead(top[0].by_seed, one.by_seed).clear for one in rivals):
+                winners += top
         return winners
 
 
@@ -218,8 +232,16 @@ def _group(members: list[Run], columns: list[str], runs: Sequence[Run]) -> Group
         alike = [run for run in runs if run.settings.get(base) == wanted]
         if name in _BASE or not _determined(alike, name, []):
             spoken[name] = value
-    line = settings_text(spoken, scene=False) or members[0].method
+    line = settings_text(named(spoken, members[0]), scene=False) or members[0].label
     return Group(values, spoken, members, line, settings_text(spoken, scene=True))
+
+
+def named(values: Mapping[str, Any], run: Run) -> dict[str, Any]:
+    """The values of a group, its method by the name that tells of its loss too."""
+    known = dict(values)
+    if known.get("method") == run.method and not TELLING.keys() & known.keys():
+        known["method"] = run.label
+    return known
 
 
 def settings_text(

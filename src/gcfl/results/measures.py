@@ -19,6 +19,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from gcfl.base.record import RoundRecord
+from gcfl.results import fairness
 from gcfl.results.outcome import KINDS
 from gcfl.results.run import Run
 
@@ -185,6 +186,10 @@ MEASURES = [
         places="run",
         note="What judging labels gains against plain draws, in loss on the clean set, summed over "
         "the comparisons; below 0 clients draw plainly.",
+    ),
+    *(
+        Measure(name, title, style=SHARE, of_run=of, places=places, note=note)
+        for name, title, of, places, note in fairness.TOLD
     ),
     Measure(
         "cpu_seconds",

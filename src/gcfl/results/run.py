@@ -4,14 +4,12 @@ tables, figures and trackers are made of.
 
 from __future__ import annotations
 
-import logging
 import math
 import os
-import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +17,17 @@ import numpy.typing as npt
 
 from gcfl import experiment
 from gcfl.base.data_types import Coreset
-from gcfl.base.errors import GcflError, RunError, one_line
+from gcfl.base.errors import RunError
 from gcfl.base.files import owner
 from gcfl.base.options import flat
 from gcfl.base.record import RoundRecord
+from gcfl.base.text import count
 from gcfl.models.trained import ModelGiven, TrainedModel, unpack
 from gcfl.results.folder import RunFolder
+from gcfl.results.names import called
 from gcfl.results.outcome import keeps, kept, summarise, total_cost
 from gcfl.results.privacy import statement
 
-log = logging.getLogger("gcfl")
 NO_DIGESTS = "written before run folders had digests: damage to its files would not be noticed"
 
 
@@ -70,6 +69,11 @@ class Run:
         return str(self.config["method"])
 
     @property
+    def label(self) -> str:
+        """The method, and in brackets what its name does not tell: 'fedavg (gce)'."""
+        return called(self.settings)
+
+    @property
     def seed(self) -> int:
         return int(self.config["seed"])
 
@@ -100,7 +104,7 @@ class Run:
         if self.finished:
             return "finished"
         now = "running" if self.running else "unfinished"
-        return f"{now}: {len(self.rounds)} of {self.config['rounds']} rounds"
+        return f"{now}: {len(self.rounds)} of {count(int(self.config['rounds']), 'round')}"
 
     @cached_property
     def rounds(self) -> list[RoundRecord]:
@@ -116,6 +120,13 @@ class Run:
     def clients(self) -> list[dict[str, Any]]:
         """Each client's name and how many samples it holds; empty where that is not known."""
         return self._files.read_clients()
+
+    @property
+    def client_test(self) -> dict[str, list[Any]]:
+        """By client, on what each kept for testing (data.client_test): samples, accuracy, and
+        true_accuracy where the truth is known; empty where nobody did.
+        """
+        return self._files.client_test
 
     @cached_property
     def sites(self) -> dict[str, Any]:
@@ -174,7 +185,8 @@ class Run:
 
     def summary(self) -> dict[str, Any]:
         """What summary.json says of a finished run."""
-        return {**summarise(self.rounds, keeps(self.config)), "privacy": self.privacy}
+        found = {**summarise(self.rounds, keeps(self.config)), "privacy": self.privacy}
+        return found | ({"clients": self.client_test} if self.client_test else {})
 
     @property
     def privacy(self) -> list[str]:
@@ -193,12 +205,46 @@ class Run:
         """
         return unpack(*self._files.read_model(), self._given, self.folder)
 
+    @property
+    def classes(self) -> tuple[str | int, ...]:
+        """Their names, in the order of all that is told by class; none without a model."""
+        if not self._files.model.exists():
+            return ()
+        return tuple(self._files.read_model()[1].get("classes", ()))
+
     def predict(self, x: Any) -> npt.NDArray[Any]:
         """Class names for raw inputs."""
         return self.model.predict(x)
 
+    def predict_proba(self, x: Any) -> npt.NDArray[Any]:
+        """(n, C) probabilities for raw inputs, in the order of `model.classes`."""
+        return self.model.predict_proba(x)
+
+    def to_frame(self, kind: str = "rounds") -> Any:
+        """A pandas DataFrame of the rounds, the clients, the classes, or the confusion matrix."""
+        return _above("report.frames", "frame_of", self, kind)
+
+    def plot(self, axes: Any = None) -> Any:
+        """The accuracy over the rounds, on these matplotlib axes or new ones, which come back."""
+        return _above("report.notebook", "plot", self, axes)
+
+    def confusion(self, x: Any = None, y: Any = None) -> npt.NDArray[Any]:
+        """(C, C) samples of the test set by class and by what the model says, in the order of
+        `model.classes`; or of samples x with classes y.
+        """
+        found: npt.NDArray[Any] = _above("api.testing", "confusion", self, x, y)
+        return found
+
     def __repr__(self) -> str:
-        return f"Run({str(self.folder)!r}, rounds={len(self.rounds)}, finished={self.finished})"
+        return str(_above("report.notebook", "text", self))
+
+    def _repr_html_(self) -> str:
+        return str(_above("report.notebook", "html", self))
+
+
+def _above(module: str, function: str, *arguments: Any) -> Any:
+    """Rooms above this one show a run and rebuild its data: they are found by name, when asked."""
+    return getattr(import_module(f"gcfl.{module}"), function)(*arguments)
 
 
 def how_to_continue(folder: Path, given: Mapping[Any, str] | None) -> str:
@@ -207,88 +253,3 @@ def how_to_continue(folder: Path, given: Mapping[Any, str] | None) -> str:
     if from_python:
         return f"call gcfl.run again with the same {' and '.join(from_python)}"
     return f"gcfl resume {shlex.quote(str(folder))}"
-
-
-_SET_ASIDE = re.compile(r"\.old\d+$")  # what --fresh moved out of the way
-
-
-@dataclass(frozen=True)
-class Collected:
-    """The runs, sorted by name, and the folders that were left out, each with a sentence."""
-
-    runs: list[Run]
-    left_out: list[tuple[str, str]]
-
-
-def collect(paths: Sequence[str | os.PathLike[str]]) -> Collected:
-    """All runs below these folders. A damaged one is named, not fatal; none is an error."""
-    if not paths:
-        raise RunError("name at least one run folder, or a folder that contains some")
-    found: dict[Path, str] = {}
-    left_out: list[tuple[str, str]] = []
-    for path in map(Path, paths):
-        if not path.exists():
-            raise RunError(f"{path} does not exist")
-        if not path.is_dir():
-            raise RunError(f"{path} is a file; name a run folder, or a folder that contains some")
-        for folder in _below(path, left_out):
-            inside = folder.relative_to(path)
-            name = str(inside) if inside.parts else folder.resolve().name
-            found.setdefault(folder.resolve(), name)
-    runs = []
-    for folder, name in found.items():
-        try:
-            runs.append(read(folder, name))
-        except GcflError as error:
-            # A report goes to others, who need not know where it was made.
-            why = str(error).replace(f"{folder}{os.sep}", "").replace(str(folder), "it")
-            left_out.append((name, why))
-    runs, twice = _without_copies(runs)
-    if not runs:
-        more = f"; {left_out[0][0]}: {left_out[0][1]}" if left_out else ""
-        raise RunError(f"no run that can be read in {', '.join(str(path) for path in paths)}{more}")
-    if without := sum(not run.has_digests for run in runs):
-        log.warning("%d of %d runs: %s", without, len(runs), NO_DIGESTS)
-    return Collected(sorted(runs, key=lambda run: run.name), sorted(left_out + twice))
-
-
-def read(folder: str | os.PathLike[str], name: str | None = None) -> Run:
-    """One run, with all that a report needs read now; anything wrong is one sentence."""
-    run = Run(folder, name=name)
-    try:
-        for wanted, kind in (("method", str), ("seed", int), ("rounds", int)):
-            if not isinstance(run.settings.get(wanted), kind):
-                raise RunError(f"config.toml lacks {wanted}, or has something else there")
-        _ = run.rounds, run.environment, run.clients, run.energy, run.sites
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise RunError(f"{folder} is damaged: {one_line(error)}") from error
-    return run
-
-
-def _below(path: Path, left_out: list[tuple[str, str]]) -> Iterable[Path]:
-    """Run folders at or below a path. What was set aside counts only when it is named itself."""
-
-    def refuse(error: OSError) -> None:
-        where = os.path.relpath(error.filename, path)
-        left_out.append((where, f"it cannot be read: {error.strerror}"))
-
-    for here, folders, files in os.walk(path, onerror=refuse):
-        if {"environment.json", "rounds.jsonl"} & set(files):
-            folders.clear()
-            if Path(here) == path or not _SET_ASIDE.search(here):
-                yield Path(here)
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-
-
-def _without_copies(runs: list[Run]) -> tuple[list[Run], list[tuple[str, str]]]:
-    """Copies would count a seed twice: of equal settings, the run that came furthest stays."""
-    best: dict[str, Run] = {}
-    twice = []
-    for run in sorted(runs, key=lambda run: (not run.finished, -len(run.rounds), run.name)):
-        settings = {
-            name: value for name, value in run.settings.items() if name not in experiment.NEUTRAL
-        }
-        first = best.setdefault(repr(sorted(settings.items())), run)
-        if first is not run:
-            twice.append((run.name, f"the same settings and seed as {first.name}"))
-    return list(best.values()), twice

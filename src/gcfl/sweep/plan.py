@@ -62,6 +62,11 @@ class Plan:
     paper: Mapping[str, Any] = field(default_factory=dict)
     scale: str | None = None
 
+    @property
+    def folder(self) -> Path:
+        """Where its runs, tables and figure go, where nobody says otherwise."""
+        return Path("sweeps") / "-".join(filter(None, (self.name, self.scale)))
+
 
 def recipe_names(of_paper: bool = True) -> list[str]:
     """The recipes in the package, sorted: the paper's experiments, or all there are."""
@@ -95,6 +100,18 @@ def read_plan(
         raise ConfigError(
             f"{source!r} is neither a file nor a recipe{did_you_mean(source, recipe_names())}"
         )
+    return checked_plan(raw, name, where, scale, seeds, changes)
+
+
+def checked_plan(
+    raw: Mapping[str, Any],
+    name: str,
+    where: str,
+    scale: str | None = None,
+    seeds: int | None = None,
+    changes: Mapping[str, Any] | None = None,
+) -> Plan:
+    """The sweep that a file or a dict holds. where: what to call it in messages."""
     unknown = next((key for key in raw if key not in _SECTIONS), None)
     if unknown is not None:
         raise ConfigError(

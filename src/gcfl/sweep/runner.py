@@ -26,6 +26,7 @@ from typing import Any
 from gcfl import api
 from gcfl.base.errors import GcflError, Interrupted, one_line
 from gcfl.base.files import owner
+from gcfl.engine import Given
 from gcfl.results.folder import RunFolder
 from gcfl.sweep.plan import Cell
 
@@ -46,8 +47,17 @@ class Outcome:
 OnOutcome = Callable[[Outcome], None]
 
 
-def run_cells(cells: Sequence[Cell], out: Path, jobs: int, on_outcome: OnOutcome) -> list[Outcome]:
-    """The outcome of every cell, in their order. Ctrl-C ends them, and loses nothing."""
+def run_cells(
+    cells: Sequence[Cell],
+    out: Path,
+    jobs: int,
+    on_outcome: OnOutcome,
+    given: Given | None = None,
+) -> list[Outcome]:
+    """The outcome of every cell, in their order. Ctrl-C ends them, and loses nothing. given: what
+    came from Python for all of them.
+    """
+    given = given or Given()
     outcomes: dict[int, Outcome] = {}
 
     def settle(place: int, outcome: Outcome) -> None:
@@ -75,7 +85,7 @@ def run_cells(cells: Sequence[Cell], out: Path, jobs: int, on_outcome: OnOutcome
                 place = waiting.pop(0)
                 ours, theirs = context.Pipe(duplex=False)
                 process = context.Process(
-                    target=_work, args=(theirs, cells[place], str(out), os.getpid())
+                    target=_work, args=(theirs, cells[place], str(out), os.getpid(), given)
                 )
                 with _ctrl_c_waits():
                     process.start()
@@ -91,6 +101,12 @@ def run_cells(cells: Sequence[Cell], out: Path, jobs: int, on_outcome: OnOutcome
             "stopped; what was finished is kept, and the same command goes on from there"
         ) from None
     return [outcomes[place] for place in range(len(cells))]
+
+
+def at_once(cells: Sequence[Cell]) -> int:
+    """Runs at a time, where nobody says otherwise: one per core, or per its workers."""
+    workers = max(cell.experiment().engine.workers for cell in cells)
+    return max(1, (os.cpu_count() or 1) // workers)
 
 
 @contextmanager
@@ -131,14 +147,14 @@ def _outcome(cell: Cell, connection: Any, process: Any) -> Outcome:
     return Outcome(cell, Path(answer["folder"]))
 
 
-def _work(connection: Connection, cell: Cell, out: str, parent: int) -> None:
+def _work(connection: Connection, cell: Cell, out: str, parent: int, given: Given) -> None:
     """A process's life: one run. Its answer is JSON: {"folder"} or {"problem"}."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the sweep's to handle
     _die_with(parent)
     # the same warning from many runs at once helps nobody
     logging.getLogger("gcfl").setLevel(logging.ERROR)
     try:
-        answer = {"folder": str(_run(cell, Path(out)))}
+        answer = {"folder": str(_run(cell, Path(out), given))}
     except (GcflError, OSError, MemoryError) as error:
         answer = {"problem": str(error) or "out of memory"}
     except Exception as error:
@@ -147,16 +163,14 @@ def _work(connection: Connection, cell: Cell, out: str, parent: int) -> None:
     connection.close()
 
 
-def _run(cell: Cell, out: Path) -> Path:
+def _run(cell: Cell, out: Path, given: Given) -> Path:
     """The run; where another process is about to end in its folder, after that."""
-    from gcfl.engine.prepare import Given
-
     experiment = cell.experiment()
     folder = out / experiment.folder_name()
     deadline = time.monotonic() + _IN_USE_SECONDS
     while folder.exists() and owner(folder) is not None and time.monotonic() < deadline:
         time.sleep(0.05)
-    return api.execute(experiment, Given(), out).folder
+    return api.execute(experiment, given, out).folder
 
 
 def _die_with(parent: int) -> None:

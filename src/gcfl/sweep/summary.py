@@ -9,9 +9,11 @@ from typing import Any
 from gcfl.base.files import write_atomic, write_json
 from gcfl.base.text import csv_bytes, markdown
 from gcfl.report import tables
-from gcfl.results.groups import ACCURACY, Group, Study, settings_text
+from gcfl.report.tables import best_note
+from gcfl.results.groups import ACCURACY, Group, Study, named, settings_text
 from gcfl.results.measures import measure, spread
 from gcfl.results.run import Run
+from gcfl.results.verdict import verdicts
 from gcfl.sweep.plan import Cell, Plan
 from gcfl.sweep.runner import Outcome
 
@@ -26,7 +28,7 @@ def grouped(outcomes: Sequence[Outcome]) -> Study:
     groups = []
     for cell, runs in found.values():
         values = dict(cell.differs)
-        line = settings_text(values, scene=False) or runs[0].method
+        line = settings_text(named(values, runs[0]), scene=False) or runs[0].label
         groups.append(Group(values, values, runs, line, settings_text(values, scene=True)))
     columns = list(dict.fromkeys(name for group in groups for name in group.values))
     return Study([run for group in groups for run in group.runs], {}, columns, [], groups)
@@ -61,11 +63,11 @@ def write_summary(plan: Plan, outcomes: Sequence[Outcome], study: Study, out: Pa
     beside = _beside(plan, study)
     write_json(out / "sweep.json", {"title": plan.title, "labels": labels, "paper": beside})
     write_atomic(out / "summary.csv", csv_bytes(rows))
-    table = tables.as_md(study, more=_paper_column(plan, study))
+    table = tables.as_md(study, more=paper_column(plan, study))
     lines = [f"# {markdown(str(plan.title))}", "", table]
     lines += [markdown(f"not finished: {one['run']}: {one['problem']}") for one in failed]
-    if note := plan.paper.get("note"):
-        lines += ["", markdown(f"The paper: {note}")]
+    for note in notes(plan, study)[1:] if best_note(study) else notes(plan, study):
+        lines += ["", markdown(note)]
     text = "\n".join(lines).rstrip() + "\n"
     write_atomic(out / "summary.md", text.encode(errors="backslashreplace"))
     return out / "summary.md"
@@ -93,7 +95,19 @@ def _paper_values(plan: Plan, study: Study) -> list[float | None]:
     return [paper.get(name) for name in names]
 
 
-def _paper_column(plan: Plan, study: Study) -> dict[str, list[str]]:
+def notes(plan: Plan, study: Study) -> list[str]:
+    """What to know when reading the table."""
+    paper = plan.paper.get("note")
+    found = [best_note(study), *verdicts(study), f"The paper: {paper}" if paper else ""]
+    if plan.scale == "smoke":
+        found.append(
+            "This is the scale smoke: it shows that everything runs, and its numbers mean nothing."
+        )
+    return [note for note in found if note]
+
+
+def paper_column(plan: Plan, study: Study) -> dict[str, list[str]]:
+    """What the paper reports of each group, for a table."""
     values = [spread([value]) for value in _paper_values(plan, study)]
     return {"paper": [ACCURACY.text_of(value) for value in values]}
 

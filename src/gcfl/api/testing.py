@@ -1,0 +1,57 @@
+"""What a finished run's model gets wrong, class by class."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gcfl import experiment as config
+from gcfl.base.errors import ConfigError, DataError, RunError
+from gcfl.engine import Given, one_thread, prepare
+from gcfl.results.folder import RunFolder
+from gcfl.results.run import Run
+
+
+def confusion(run: Run, x: Any = None, y: Any = None) -> npt.NDArray[np.int64]:
+    """(C, C) samples by class and by what the kept model says: of the run's own test set, which is
+    made again from its settings, or of samples x with classes y (names, as `predict` gives them).
+    """
+    from sklearn.metrics import confusion_matrix
+
+    if (x is None) != (y is None):
+        raise ConfigError("confusion takes samples x with their classes y, or neither")
+    model = run.model
+    known: list[Any]
+    if x is None:
+        truth, answers = _of_test_set(run)
+        known = list(range(len(model.classes)))
+    else:
+        truth, answers = np.asarray(y), model.predict(x)
+        known = list(model.classes)
+        if strange := sorted(set(truth.tolist()) - set(known), key=str):
+            raise DataError(f"y has a class that the model does not know: {strange[0]!r}")
+        if len(truth) != len(answers):
+            raise DataError(f"x has {len(answers)} samples and y {len(truth)} classes")
+    found: npt.NDArray[np.int64] = confusion_matrix(truth, answers, labels=known)
+    return found
+
+
+def _of_test_set(run: Run) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """(n,) classes and (n,) answers, as numbers."""
+    given = run.given if isinstance(run.given, Given) else Given()
+    from_python = [name for name in run.config.get("given", {}) if name in ("data", "model")]
+    if from_python and given == Given():
+        raise ConfigError(
+            f"{run.folder} was made from Python, and its test set is not in the folder: pass "
+            "samples and their classes, run.confusion(x, y)"
+        )
+    experiment, _ = config.compose(RunFolder.open(run.folder).config, {})
+    with one_thread():
+        prepared = prepare(experiment, given)
+        if prepared.experiment.identity() != experiment.identity():
+            raise RunError(f"the data of {run.folder} is not what it was")
+        test = prepared.federation.test
+        logits = run.model.network.outputs(run.model.tree, test.x).logits
+    return test.y.numpy(), logits.argmax(1).cpu().numpy()

@@ -1,0 +1,114 @@
+"""What new users stumbled over, each once."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from gcfl import cli, experiment
+from gcfl.base.errors import ConfigError
+from gcfl.cli.listing import settings_table
+from gcfl.report import progress
+from gcfl.report.terminal import hint, one_line
+from gcfl.results.run import Run
+from helpers import run
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    return run(tmp_path_factory.mktemp("runs"), method="fedavg", rounds=1, train={"loss": "gce"})
+
+
+@pytest.mark.parametrize(("accuracy", "said"), [(0.84, False), (0.12, True), (None, True)])
+def test_the_hint_about_guessing_is_for_those_who_guess(made, accuracy, said):
+    """Wrong labels keep the training loss near log C, however well the model does."""
+    guessing = Run(made.folder)
+    guessing.rounds = [replace(made.rounds[0], train_loss=2.2, accuracy=accuracy)]
+    assert (hint(guessing) is not None) == said
+    guessing.rounds = [replace(made.rounds[0], train_loss=0.4, accuracy=0.12)]
+    assert hint(guessing) is None
+
+
+def test_a_flag_that_there_is_not(capsys):
+    assert cli.main(["--foo"]) == 2
+    assert capsys.readouterr().err.startswith("error: gcfl does not take --foo")
+    assert cli.main([]) == 0
+
+
+@pytest.mark.parametrize(
+    ("flag", "meant"),
+    [("--data.nois", "--data.noise"), ("--nois", "--noise"), ("--mu", "--local.mu")],
+)
+def test_suggestions_are_flags(capsys, flag, meant):
+    assert cli.main(["run", flag, "0.3"]) == 2
+    assert f"unknown option {flag}; did you mean {meant}?" in capsys.readouterr().err
+
+
+def test_show_quiet_is_the_line_alone(made, capsys):
+    assert cli.main(["show", "--quiet", str(made.folder)]) == 0
+    assert capsys.readouterr().out == f"{one_line(made)}\n"
+
+
+def test_one_round_and_the_loss_in_lines(made, capsys):
+    assert re.match(r"fedavg \(gce\): accuracy 0\.\d+ after 1 round, ", one_line(made))
+    assert cli.main(["show", str(made.folder.parent)]) == 0
+    assert capsys.readouterr().out.startswith(f"{made.folder}: fedavg (gce): ")
+
+
+def test_show_of_a_folder_without_runs(tmp_path, capsys):
+    assert cli.main(["show", str(tmp_path)]) == 2
+    assert "there is none in it" in capsys.readouterr().err
+
+
+def test_smoke_numbers_mean_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["paper", "run", "closed", "--scale", "smoke", "--seeds", "1"]) == 0
+    out = capsys.readouterr().out
+    assert "its numbers mean nothing" in out
+    assert "|--" not in out
+    assert cli.main(["paper", "table"]) == 0
+    table = capsys.readouterr().out
+    assert "its numbers mean nothing" in " ".join(table.split())
+    assert "|--" not in table
+
+
+@pytest.mark.parametrize("engine", [{}, {"workers": 2}, {"vectorised": True}])
+def test_a_long_round_tells_how_far_it_is(tmp_path, monkeypatch, capsys, engine):
+    monkeypatch.setattr(progress, "_QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(progress, "_LINE_SECONDS", 1e9)
+    flags = [f"--engine.{name}={str(value).lower()}" for name, value in engine.items()]
+    settings = ["--data.samples", "300", "--clients", "4", "--rounds", "1", "--method", "fedavg"]
+    assert cli.main(["run", *settings, *flags, "--out", str(tmp_path)]) == 0
+    done = re.findall(r"round 1/1  (\d) of 4 clients done", capsys.readouterr().err)
+    assert done == sorted(done)
+    assert done[-1] == "4"
+
+
+def test_settings_say_what_they_may_be():
+    """The table's ranges are those that validation has."""
+    rows = {row.name: row for row in settings_table() if not row.words}
+    wanted = {
+        "coreset.budget": "in (0, 1]",
+        "rounds": "at least 1",
+        "data.noise": "in [0, 1)",
+        "clean.lr": "in (0, inf), auto",
+        "cohort": "a share in (0, 1] or a count",
+        "data.normalise": "true, false",
+        "data.severity": "a whole number in [1, 5]",
+        "data.noise_rates": "a list, each in [0, 1)",
+        "model.hidden": "a list of widths",
+    }
+    assert {name: rows[name].values for name in wanted} == wanted
+    assert all(row.values for row in rows.values())
+    for name, owners in experiment.every_setting().items():
+        found = re.fullmatch(
+            r"in ([\[(])([^,]+), (.+)([\])])", rows[name].values if name in rows else ""
+        )
+        for bracket, end in ((found[1], found[2]), (found[4], found[3])) if found else ():
+            settings = {"method": owners[-1][0] or "fedavg"}
+            experiment.assign(settings, name, float(end))
+            if bracket in "()":
+                with pytest.raises(ConfigError, match=r"must be (in|a finite)"):
+                    experiment.build(settings)
