@@ -10,7 +10,7 @@ import pytest
 
 from gcfl import cli
 from gcfl import experiment as config
-from helpers import ROOT
+from helpers import ROOT, run
 
 README = (ROOT / "README.md").read_text()
 
@@ -38,6 +38,10 @@ def test_the_commands_run(line, tmp_path, monkeypatch):
     words = shlex.split(line, comments=True)[1:]
     if words[0] == "run":
         words[words.index("--rounds") + 1] = "2"
+    if "--seeds" in words:
+        words[words.index("--seeds") + 1] = "1"
+    if words[0] == "show":
+        run(tmp_path / "runs")
     assert cli.main(words) == 0
 
 
