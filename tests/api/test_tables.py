@@ -15,6 +15,8 @@ from data_files import adults, write_table
 from gcfl.base.codec import decode
 from gcfl.base.errors import ConfigError, DataError, RunError
 from gcfl.cli import main
+from gcfl.engine.prepare import Given, prepare
+from gcfl.experiment import build
 from gcfl.models.trained import unpack
 
 pd = pytest.importorskip("pandas", reason="pandas is not installed")
@@ -45,7 +47,7 @@ def by_hospital(tmp_path_factory):
     for name, file in (("data", "t"), ("validation", "clean"), ("test", "test")):
         pieces[name].to_csv(folder / f"{file}.csv", index=False)
     words = ["run", "--data", str(folder / "t.csv"), "--label", "income", "--group", "hospital"]
-    words += ["--clients", "3", "--rounds", "8", "--model", "mlp", "--out", str(folder / "runs")]
+    words += ["--rounds", "4", "--model", "mlp", "--out", str(folder / "runs")]
     sets = ["--data.validation", str(folder / "clean.csv"), "--data.test", str(folder / "test.csv")]
     assert main([*words, *sets]) == 0
     (run,) = (folder / "runs").iterdir()
@@ -55,8 +57,24 @@ def by_hospital(tmp_path_factory):
 def test_a_mixed_table_by_hospital_in_one_command(by_hospital):
     _, run = by_hospital
     assert sorted(one["name"] for one in run.clients) == ["east", "north", "south"]
+    assert run.config["data"]["clients"] == 3
     assert run.accuracy > 0.75
     assert "job=clerk" in run.model.encoding.names
+
+
+def test_every_group_is_a_client_unless_fewer_are_asked_for(by_hospital):
+    folder, run = by_hospital
+    data = {"source": str(folder / "t.csv"), "label": "income", "group": "hospital"}
+
+    def prepared(**more):
+        settings = {**run.config, "data": {**data, **more}, "given": {}}
+        return prepare(build(settings)[0], Given())
+
+    by_name = prepared()
+    assert sorted(by_name.federation.clients.names) == ["east", "north", "south"]
+    assert prepared(clients=3).experiment.identity() == by_name.experiment.identity()
+    assert len(prepared(clients=2).federation.clients) == 2
+    assert len(prepared(partition="iid").federation.clients) == 10
 
 
 def test_nothing_of_the_clients_cells_leaves(by_hospital):
@@ -187,6 +205,65 @@ def test_what_the_clean_set_teaches_is_not_covered(tmp_path):
     assert main([*words, "-o", str(schema)]) == 0
     data["schema_file"] = str(schema)
     assert gcfl.run(data=data, privacy=private, **settings).finished
+    with pytest.raises(ConfigError, match=r"input_range.*, or set data.normalise = false"):
+        gcfl.run(data=data, privacy={"clean_epsilon": 8.0}, **settings)
+    as_it_is = gcfl.run(
+        data=data | {"normalise": False}, privacy={"clean_epsilon": 8.0}, **settings | {"rounds": 1}
+    )
+    assert as_it_is.model.network.normaliser is None
+
+
+def test_what_travels_with_the_model_is_said(by_hospital, tmp_path):
+    """Of a mixed table; not of one that a schema file describes, or of plain numbers."""
+    travels = "values that at least 5 rows of its table have, medians and commonest values"
+    _, run = by_hospital
+    clean, clients = run.privacy
+    assert travels in clean
+    assert "medians" not in clients
+    assert run.summary()["privacy"] == run.privacy
+    path = write_table(tmp_path / "t.csv", adults(200))
+    schema = tmp_path / "s.json"
+    kept = {"label": "income", "columns": ["age", "sex", "job"]}
+    words = ["data", "schema", str(path), "--label", "income", "--data.columns", "age,sex,job"]
+    assert main([*words, "-o", str(schema)]) == 0
+    settings = {"clients": 2, "out": tmp_path, "method": "fedavg", **QUICK, "rounds": 1}
+
+    def said(**data):
+        return gcfl.run(data={"source": path, **kept, **data}, **settings).privacy
+
+    assert "medians" not in "".join(said(schema_file=str(schema)))
+    assert "medians" not in "".join(said(columns=["hours"]))
+    everybody = said(encode_by="all")
+    assert travels in everybody[0]
+    assert "values that at least 5 rows of their tables have" in everybody[1]
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_what_is_held_out_is_unknown_to_the_encoding(tmp_path, own):
+    """Whatever cells the held-out rows have: the same encoding."""
+    table = {name: np.array(column, object) for name, column in adults(300).items()}
+    table = {name: table[name] for name in ("age", "job", "hours", "income")}
+    clean = {name: column[200:] for name, column in table.items()} if own else None
+
+    def prepared():
+        data = {"source": str(write_table(tmp_path / "t.csv", table)), "label": "income"}
+        if own:
+            data["validation"] = str(write_table(tmp_path / "clean.csv", clean))
+        settings = {"data": {**data, "clients": 2}, "method": "fedavg"}
+        settings |= {"clean": {"hold_out": 0.4}, "model": {"name": "logistic"}}
+        return prepare(build(settings)[0], Given())
+
+    first = prepared()
+    held = first.held_out.ids
+    seen = clean if own else table
+    seen["job"][held], seen["age"][held] = PLANTED, "99"
+    second = prepared()
+    assert np.array_equal(second.held_out.ids, held)
+    assert second.federation.encoding == first.federation.encoding
+    assert PLANTED not in second.federation.encoding.to_json()
+    assert len(held) > 5  # enough to be known, were they looked at
+    place = second.federation.encoding.names.index("job=(other)")
+    assert second.held_out.x[:, place].all()
 
 
 def test_models_of_earlier_versions_and_of_strangers(by_hospital, tmp_path):

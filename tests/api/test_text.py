@@ -219,6 +219,18 @@ def test_tokens_can_be_said(tmp_path):
     assert len(gcfl.load(result.folder, OneHot).predict(x)) == 90
 
 
+def test_a_file_may_say_how_samples_are_read(tmp_path):
+    file = tmp_path / "run.toml"
+    file.write_text('[data]\nlength = 5\nchannels = "last"\nclients = 4\n')
+    x, y = sentences(30, 0)
+    found = take_data({}, (x, y), None, None, None, file=file)
+    assert np.array_equal(found.x, hashed(x, 5))
+    both = take_data({}, {"source": (x, y), "length": 7}, None, None, None, file=file)
+    assert both.x.shape == (30, 7)  # what the call says wins
+    images = np.zeros((30, 3, 3, 3), dtype=np.uint8)  # ends that could both be channels
+    assert take_data({}, (images, y), None, None, None, file=file).layout.channels == "last"
+
+
 def test_whole_numbers_that_float32_rounds_are_told(caplog):
     exact = np.array([[2**24, 5], [2**30, 6]])
     take_data({}, (exact, [0, 1]), None, None, None)

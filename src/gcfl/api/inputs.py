@@ -44,7 +44,7 @@ def take_data(
     file: Path | None = None,
 ) -> Source | None:
     """Arrays and DataFrames to a source; sizes, paths and names to settings. file: a configuration
-    that says which column is the label.
+    that says how samples are read.
     """
     own = {"validation": validation, "test": test}
     pairs: dict[str, Any] = {
@@ -76,7 +76,7 @@ def take_data(
             raise ConfigError("a DataFrame has no classes= and groups=: name a column, group=")
         source = _from_frames(data, pairs, explicit, file)
     else:
-        source = _source(data, pairs, classes, table)
+        source = _source(data, pairs, classes, table, file)
     explicit["data.source"] = source.name
     explicit.update({f"data.{name}": len(getattr(source, name)[1]) for name in pairs})
     if groups is not None:
@@ -107,8 +107,6 @@ def _from_frames(
             raise ConfigError(f"{name} must be a DataFrame as data is, a file, a share or a count")
     if is_frame(data):
         source = from_frame(data, options)
-        if source.groups is not None and "clients" not in options.model_fields_set:
-            explicit["data.clients"] = len(np.unique(source.groups))
     else:
         named = data.items() if isinstance(data, Mapping) else enumerate(data)
         source = from_frames({str(name): frame for name, frame in named}, options)
@@ -116,9 +114,17 @@ def _from_frames(
     return with_frames(source, pairs, options)
 
 
-def _source(data: Any, pairs: Mapping[str, Any], classes: Any, table: Mapping[str, Any]) -> Source:
-    """One source from samples of any kind; `table`: settings that were given along with them."""
-    options = _options(table)
+def _source(
+    data: Any,
+    pairs: Mapping[str, Any],
+    classes: Any,
+    table: Mapping[str, Any],
+    file: Path | None = None,
+) -> Source:
+    """One source from samples of any kind; `table`: settings that were given along with them, which
+    win over those of a file.
+    """
+    options = _options(table, file)
     if is_huggingface(data):
         data = from_options(data, options)
     if isinstance(data, Source):
@@ -145,9 +151,11 @@ def _source(data: Any, pairs: Mapping[str, Any], classes: Any, table: Mapping[st
     return gathered(parts, *sets)
 
 
-def _options(table: Mapping[str, Any]) -> DataOptions:
+def _options(table: Mapping[str, Any], file: Path | None) -> DataOptions:
     """Settings that say how samples are read, by the names of today."""
-    known = {name: table[name] for name in READING if name in table}
+    written = config.read_settings(file).get("data", {}) if file is not None else {}
+    asked = {**written, **table} if isinstance(written, dict) else table
+    known = {name: asked[name] for name in READING if name in asked}
     return config.build({"data": known})[0].data
 
 

@@ -42,6 +42,7 @@ log = logging.getLogger("gcfl")
 OnTrial = Callable[[str, int], None]
 DEFAULT_OUT = "recommend"
 HELD_OUT = 0.3
+_APART = {"clean.hold_out": HELD_OUT, "engine.evaluate_on": "held-out"}
 FEWEST = 10  # held-out samples, below which nothing can be told
 SHARE, SHORTEST = 0.1, 3  # of the full run's rounds that a trial has, and the fewest
 
@@ -92,7 +93,8 @@ def recommended(
             "gcfl recommend cannot keep a privacy budget: every trial would spend some of it"
         )
     with one_thread():
-        source, federation = federate(base, given)
+        # A table's encoding may not know what the trials are measured on.
+        source, federation = federate(wanted.experiment({"method": FIRST, **_APART}), given)
         facts = Facts.of(federation)
         _check(facts)
         # From here on nobody has the test set.
@@ -189,8 +191,7 @@ class _Trials:
         """A trial: few rounds, over which the learning rate falls as it will over all of them."""
         trial = {
             "rounds": self.rounds,
-            "clean.hold_out": HELD_OUT,
-            "engine.evaluate_on": "held-out",
+            **_APART,
             "engine.evaluate_every": self.rounds,
         }
         return self.wanted.experiment({**settings, **trial})

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gcfl.base.cells import Cell, kind_of, numbers, text
+from gcfl.base.data_types import IntArray
 from gcfl.base.encoding import Column, Encoding, Table
 from gcfl.base.errors import ConfigError, DataError
 from gcfl.data.options import DataOptions
@@ -24,19 +25,25 @@ SEEN = 5  # a value travels with the model where so many rows have it
 Cells = npt.NDArray[Any]
 
 
-def encoded(source: Source, options: DataOptions, seed: int, alone: bool = False) -> Source:
+def encoded(
+    source: Source,
+    options: DataOptions,
+    seed: int,
+    alone: bool = False,
+    without: IntArray | None = None,
+) -> Source:
     """The source with features in place of a table's cells; one that has features stays as it is.
 
     What the encoding knows comes from a schema file; else from the rows that become the server's
     clean set, or from all but the test set where data.encode_by allows it. alone: all rows are the
-    server's.
+    server's. without: ids of clean samples that nothing may be taken from.
     """
     if source.x.dtype != object or source.columns is None:
         return source
     if options.schema_file is not None:
         encoding = read_schema(options.schema_file)
     else:
-        rows = _fitted_on(source, options, seed, alone)
+        rows = _fitted_on(source, options, seed, alone, without)
         encoding = fit(dict(zip(source.columns, rows.T, strict=True)), options.max_categories)
         log.info(
             "%d values, and what fills gaps, were taken from %s and travel with the model "
@@ -73,13 +80,18 @@ def with_encoding(source: Source, encoding: Encoding) -> Source:
     )
 
 
-def _fitted_on(source: Source, options: DataOptions, seed: int, alone: bool) -> Cells:
+def _fitted_on(
+    source: Source, options: DataOptions, seed: int, alone: bool, without: IntArray | None
+) -> Cells:
     """(m, columns) the cells that vocabulary and statistics are taken from."""
     if alone:
         rest, clean = np.empty(0, dtype=np.int64), split_server_rows(source, options, seed)[0]
     else:
         rest, clean, _ = split_rows(source, options, seed)
-    own = source.x[clean] if source.validation is None else source.validation[0]
+    cells = source.x
+    if source.validation is not None:
+        cells, clean = source.validation[0], np.arange(len(source.validation[0]))
+    own = cells[clean if without is None else clean[~np.isin(clean, without)]]
     if options.encode_by == "clean":
         return own
     return np.concatenate([own, source.x[rest]])

@@ -75,7 +75,7 @@ class DataOptions(Options):
     samples: Annotated[int, AfterValidator(at_least(10))] | None = None
     """use only so many samples of the source (blobs: draw so many)"""
     clients: Count = 10
-    """how many clients share the data"""
+    """how many clients share the data; unset, with data.group: one for each group"""
     partition: Literal["dirichlet", "iid", "shards", "quantity", "groups", "given"] = "dirichlet"
     """who holds what: by class shares, evenly, few classes, uneven sizes, groups, a file"""
     alpha: Annotated[float, AfterValidator(within(0, 1e6, low_open=True))] = 0.4
@@ -124,6 +124,12 @@ class DataOptions(Options):
     """
     normalise: bool = True
     """scale inputs by mean and sd of the server's clean set"""
+
+    @property
+    def client_per_group(self) -> bool:
+        """Whether every group of a table's column is a client: where nobody says how many."""
+        named = self.group is not None and self.partition == "groups"
+        return named and "clients" not in self.model_fields_set
 
     @property
     def kinds(self) -> list[Kind]:

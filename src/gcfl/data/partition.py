@@ -57,6 +57,8 @@ def assign(
     minimum.
     """
     labels, classes, clients = source.y[rows], len(source.classes), options.clients
+    if options.client_per_group and source.groups is not None:
+        clients = len(np.unique(source.groups[rows]))
     names: tuple[str, ...] | None = None
     if options.partition == "given" or source.clients is not None:
         lines, everyone = _owners(source, options)

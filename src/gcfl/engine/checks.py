@@ -6,8 +6,9 @@ import logging
 
 import torch
 
+from gcfl.base.encoding import Encoding
 from gcfl.base.errors import ConfigError
-from gcfl.data import Federation, Source
+from gcfl.data import DataOptions, Federation, Source
 from gcfl.experiment import Experiment
 from gcfl.methods import Method, Setting
 from gcfl.methods.batched import check_stackable
@@ -30,10 +31,19 @@ def check_cohort(method: Method, cohort: int, clients: int) -> None:
         )
 
 
+def encoded_by(options: DataOptions, encoding: Encoding | None) -> str | None:
+    """Whose values and medians the encoding of a table knows: "clean" (the server's clean set),
+    "all" (also the clients'); None where it knows nothing of anybody's.
+    """
+    if encoding is None or encoding.plain or options.schema_file is not None:
+        return None
+    return options.encode_by
+
+
 def check_tables(experiment: Experiment, source: Source) -> None:
     """What the encoding of a table knows travels with the model: no budget covers it."""
     options, privacy = experiment.data, experiment.privacy
-    if source.encoding is None or source.encoding.plain or options.schema_file is not None:
+    if encoded_by(options, source.encoding) is None:
         return
     if privacy.clean_epsilon is not None:
         raise ConfigError(

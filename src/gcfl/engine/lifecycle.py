@@ -135,7 +135,9 @@ class Lifecycle:
         try:
             if not Checkpoint(folder.checkpoint).exists():
                 environment = environment_of(experiment.engine.device, self.workers)
-                folder.create(experiment.to_toml(), environment, self.holdings())
+                by = self.prepared.encoded_by
+                encoded = {} if by is None else {"encoded_by": by}
+                folder.create(experiment.to_toml(), environment, {**self.holdings(), **encoded})
             self.on_start(experiment, folder, len(folder.records()))
             self._drive(self.prepared.rounds(transport))
         finally:
@@ -208,7 +210,9 @@ class Lifecycle:
         keep = keeps(self.prepared.experiment.resolved())
         records = self.folder.records()
         summary = summarise(records, keep)
-        summary["privacy"] = statement(self.prepared.experiment.resolved(), records)
+        summary["privacy"] = statement(
+            self.prepared.experiment.resolved(), records, self.folder.encoded_by
+        )
         final, federation = rounds.final(state), self.prepared.federation
         if by_client := tested(rounds.setting.network, final, federation):
             summary["clients"] = by_client

@@ -24,11 +24,12 @@ from gcfl.engine.checks import (
     check_tokens,
     check_training,
     check_vectorised,
+    encoded_by,
     warn_of_own_labels,
 )
 from gcfl.engine.client import ClientSide
 from gcfl.engine.frozen import Frozen, Looked, can_keep
-from gcfl.engine.hold_out import hold_out
+from gcfl.engine.hold_out import encoded_apart, hold_out
 from gcfl.engine.measurement import Ahead
 from gcfl.engine.rounds import Rounds
 from gcfl.engine.setting import setting_of
@@ -119,6 +120,11 @@ class Prepared:
         clients = self.federation.clients
         return {"names": clients.names, "sizes": clients.partition.sizes.tolist()}
 
+    @property
+    def encoded_by(self) -> str | None:
+        """Whose values and medians travel with the model of a table."""
+        return encoded_by(self.experiment.data, self.federation.encoding)
+
 
 def prepare(
     experiment: Experiment,
@@ -137,15 +143,16 @@ def prepare(
     if federated is None:
         warn_of_own_labels(source, federation)
     method = experiment.assembled()
-    cohort = resolve_size(experiment.cohort, len(federation.clients))
-    check_cohort(method, cohort, len(federation.clients))
+    clients = len(federation.clients)
+    check_cohort(method, resolve_size(experiment.cohort, clients), clients)
     check_clean(method, experiment.clean)
     check_privacy(method, experiment.clean, experiment.privacy)
     check_training(experiment, method, source)
     federation, held_out = hold_out(experiment, federation, split_by)
     if covered := experiment.privacy.clean_epsilon is not None:
-        public = public_normaliser(federation.validation.x, experiment.privacy)
-        federation = replace(federation, normaliser=public if experiment.data.normalise else None)
+        wanted, x = experiment.data.normalise, federation.validation.x
+        public = public_normaliser(x, experiment.privacy) if wanted else None
+        federation = replace(federation, normaliser=public)
     for part in method.parts.values():
         if not (covered and isinstance(part, Periodic)):  # what it would warn about is covered
             part.check(federation.validation, federation.classes)
@@ -187,7 +194,7 @@ def prepare(
         example, setting = frozen.features(example), replace(setting, network=frozen.head)
     if experiment.engine.vectorised:
         check_vectorised(experiment, method, setting, example)
-    settled = _settled(experiment, source, given, digests)
+    settled = _settled(experiment, source, given, digests, clients)
     if frozen is not None:
         looked = frozen.applied(federation, held_out)
         federation, held_out = looked.federation, looked.held_out
@@ -220,21 +227,26 @@ def _digests(
 
 def federate(experiment: Experiment, given: Given) -> tuple[Source, Federation]:
     """The data alone: what it came from, and who got what of it."""
-    source = data.encoded(_source(experiment, given), experiment.data, experiment.seed)
-    return source, data.build(source, experiment.data, experiment.seed)
+    options, seed = experiment.data, experiment.seed
+    found = _source(experiment, given)
+    return encoded_apart(experiment, found, seed, lambda source: data.build(source, options, seed))
 
 
 def _settled(
-    experiment: Experiment, source: Source, given: Given, digests: dict[str, str]
+    experiment: Experiment, source: Source, given: Given, digests: dict[str, str], clients: int
 ) -> Experiment:
-    """With the digests, and with whole paths, so that a run resumes from any folder."""
+    """With the digests, the number of clients, and with whole paths, so that a run resumes from any
+    folder.
+    """
     named = ("owners", "noise_file", "labels", "schema_file", "validation", "test")
     paths = [name for name in named if isinstance(getattr(experiment.data, name), str)]
     if source.own and given.source is None and not data.on_the_hub(experiment.data.source):
         paths.append("source")
-    whole = {
+    whole: dict[str, Any] = {
         name: str(Path(getattr(experiment.data, name)).expanduser().absolute()) for name in paths
     }
+    if experiment.data.client_per_group:
+        whole["clients"] = clients
     model = {}
     if given.model is None and is_code(experiment.model.name):
         model["name"] = whole_name(experiment.model.name)

@@ -20,7 +20,8 @@ from gcfl.base.data_types import Shard
 from gcfl.base.encoding import Encoding
 from gcfl.base.errors import ConfigError, did_you_mean
 from gcfl.base.options import read_toml
-from gcfl.data import Schema
+from gcfl.data import Federation, Schema, Source
+from gcfl.engine.hold_out import encoded_apart
 from gcfl.engine.prepare import Given, Prepared, prepare
 from gcfl.engine.setting import setting_of
 from gcfl.experiment import Experiment
@@ -120,8 +121,12 @@ def serve_sites(
     options = options.model_copy(update={"clients": len(sites)})
     experiment = experiment.model_copy(update={"data": options})
     split_by = experiment.seed if seed is None else seed
-    source = data.encoded(data.read(options, split_by), options, split_by, alone=True)
-    federation = data.alone(source, options, split_by, sites)
+
+    def federation_of(source: Source) -> Federation:
+        return data.alone(source, options, split_by, sites)
+
+    found = data.read(options, split_by)
+    source, federation = encoded_apart(experiment, found, split_by, federation_of, alone=True)
     prepared = prepare(experiment, Given(), (source, federation), split_by)
     schema = Schema.of(source, federation.classes)
     # After a part was held out, the normalisation is that of the rest.

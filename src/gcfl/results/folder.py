@@ -2,7 +2,7 @@
 
 config.toml        the resolved configuration
 environment.json   versions and hardware
-clients.json       names (where the data has them) and sizes
+clients.json       names (where the data has them) and sizes; whose values a table's model knows
 rounds.jsonl       one line per round
 coresets/          round-000010.safetensors: who chose which samples in that round
 checkpoint/        what the next round needs
@@ -149,6 +149,11 @@ class RunFolder:
         if len(names) != len(sizes):
             raise RunError(f"{self.clients} names {len(names)} clients and sizes of {len(sizes)}")
         return [{"name": name, "samples": size} for name, size in zip(names, sizes, strict=True)]
+
+    @property
+    def encoded_by(self) -> str | None:
+        """Whose values and medians the encoding of a table took: "clean" or "all"; or nobody's."""
+        return self.read_table(self.clients).get("encoded_by")
 
     def records(self) -> list[RoundRecord]:
         """The rounds so far, written by this version or an older one."""

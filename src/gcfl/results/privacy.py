@@ -10,13 +10,23 @@ from gcfl.base.record import RoundRecord
 from gcfl.methods import parse
 from gcfl.methods.catalogue import Slots
 
+_VALUES = "values that at least 5 rows of {} have, medians and commonest values, with the model"
 
-def statement(settings: Mapping[str, Any], records: Sequence[RoundRecord]) -> list[str]:
-    """In sentences, from a run's settings and what its rounds say was spent."""
+
+def statement(
+    settings: Mapping[str, Any], records: Sequence[RoundRecord], encoded_by: str | None = None
+) -> list[str]:
+    """In sentences, from a run's settings and what its rounds say was spent. encoded_by: whose
+    values the encoding of a table knows ("clean", "all").
+    """
     privacy, spent = settings.get("privacy", {}), (records[-1].privacy or {}) if records else {}
-    clean = _of_clean(settings)
+    clean, clients = _of_clean(settings), _of_clients(settings)
+    if encoded_by is not None:
+        clean.append(_VALUES.format("its table"))
+    if encoded_by == "all":
+        clients.append(_VALUES.format("their tables"))
     lines = []
-    for name, left in (("clean_epsilon", clean), ("client_epsilon", _of_clients(settings))):
+    for name, left in (("clean_epsilon", clean), ("client_epsilon", clients)):
         budget, delta = privacy.get(name), privacy.get("delta", 1e-5)
         whose = "clean set" if name == "clean_epsilon" else "clients"
         if not left:

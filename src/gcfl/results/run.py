@@ -191,7 +191,7 @@ class Run:
     @property
     def privacy(self) -> list[str]:
         """What left the clean set and the clients, and which ε covers it, in sentences."""
-        return statement(self.config, self.rounds)
+        return statement(self.config, self.rounds, self._files.encoded_by)
 
     @property
     def how_to_continue(self) -> str:
