@@ -52,6 +52,41 @@ def test_own_data(tmp_path, monkeypatch, capsys):
     }
 
 
+def test_texts(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("pandas", reason="pandas is not installed")
+    monkeypatch.chdir(tmp_path)
+    names = {"__name__": "tutorial"}
+    first, (_, command), last = blocks("texts.md")
+    exec(compile(first[1], "tutorial", "exec", dont_inherit=True), names)  # noqa: S102
+    assert cli.main([*shlex.split(command)[1:], "--quiet"]) == 0
+    (folder,) = (tmp_path / "runs").iterdir()
+    capsys.readouterr()
+    exec(compile(last[1], "tutorial", "exec", dont_inherit=True), names)  # noqa: S102
+    accuracy, predicted = capsys.readouterr().out.splitlines()
+    assert accuracy.endswith("with 6 shops")
+    assert float(accuracy.split()[1]) > 0.9
+    assert predicted == "delivery, repair"
+    by_command, frame = gcfl.load(folder), names["result"]
+    assert by_command.accuracy == frame.accuracy  # a frame is what its file is
+    for name, tensor in frame.model.tree.items():
+        assert tensor.equal(by_command.model.tree[name])
+    assert cli.main(["predict", str(folder), str(tmp_path / "new.csv")]) == 0
+    lines = capsys.readouterr().out.splitlines()[1:]
+    assert [line.split(",")[:2] for line in lines] == [["0", "delivery"], ["1", "repair"]]
+    assert cli.main(["predict", str(folder), str(tmp_path / "nothing.csv")]) == 2
+    (tmp_path / "other.csv").write_text("leter\na word\n")
+    capsys.readouterr()
+    assert cli.main(["predict", str(folder), str(tmp_path / "other.csv")]) == 2
+    said = capsys.readouterr().err
+    assert "no column 'letter'; did you mean leter? (data.text names the column" in said
+    with pytest.raises(gcfl.GcflError, match="this model takes texts: pass the column of them"):
+        frame.predict(names["pd"].read_csv("test.csv"))
+    with pytest.raises(ConfigError, match=r"data.drop has no effect with data.text"):
+        gcfl.run(
+            data={"source": "letters.csv", "text": "letter", "drop": ["shop"]}, label="department"
+        )
+
+
 def test_an_audit_and_a_second_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GCFL_DATA_HOME", str(tmp_path / "home"))

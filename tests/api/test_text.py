@@ -65,7 +65,7 @@ class Mean(Bag):
 def run(tmp_path, method="robust", model="text", data=None, **settings):
     sets = {"validation": sentences(45, 1), "test": sentences(90, 2), **settings}
     given = {"source": sentences(240, 0) if data is None else data, "length": 8, "min_size": 5}
-    rest = {"rounds": 8, "clients": 4, "noise": 0.3, "out": tmp_path}
+    rest = {"rounds": 5, "clients": 4, "noise": 0.3, "out": tmp_path}
     return gcfl.run(method, given, model, **{**rest, **sets})
 
 
@@ -95,8 +95,8 @@ def test_a_text_classifier_learns_where_30_percent_of_the_labels_are_wrong(
 
 def test_the_same_bits_with_workers_after_a_stop_and_by_calling_again(tmp_path):
     model = {"name": "text", "hidden": [8]}
-    whole = run(tmp_path / "one", model=model, rounds=4)
-    two = run(tmp_path / "two", model=model, rounds=4, workers=2)
+    whole = run(tmp_path / "one", model=model, rounds=3)
+    two = run(tmp_path / "two", model=model, rounds=3, workers=2)
     same_bits(whole.folder, two.folder)
 
     def stop(record):
@@ -104,8 +104,8 @@ def test_the_same_bits_with_workers_after_a_stop_and_by_calling_again(tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run(tmp_path / "three", model=model, rounds=4, on_round=stop)
-    again = run(tmp_path / "three", model=model, rounds=4)
+        run(tmp_path / "three", model=model, rounds=3, on_round=stop)
+    again = run(tmp_path / "three", model=model, rounds=3)
     same_bits(whole.folder, again.folder)
     sites = gcfl.audit(again).sites
     assert len(sites) == 4

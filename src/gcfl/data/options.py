@@ -63,7 +63,7 @@ class DataOptions(Options):
     none: no images; unset: as the shape tells
     """
     text: str | None = None
-    """Hugging Face: the column of texts"""
+    """tables, Hugging Face: the column of texts, which alone is read, as token ids"""
     length: Count = 64
     """texts: words of each that are read; shorter ones are filled up with 0"""
     tokens: bool | None = None
@@ -198,5 +198,8 @@ def _check_unused(options: DataOptions) -> None:
         raise ConfigError(
             "data.columns names all features, so data.drop has no effect: use one of them"
         )
+    for name in ("columns", "drop", "schema_file"):
+        if options.text is not None and getattr(options, name) is not None:
+            raise ConfigError(f"data.{name} has no effect with data.text: no other column is read")
     if options.owners is not None and options.partition != "given":
         raise ConfigError("data.owners has no effect without data.partition 'given'")

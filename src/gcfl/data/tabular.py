@@ -14,6 +14,7 @@ import numpy.typing as npt
 from gcfl.base.cells import Cell, cells, columns_of
 from gcfl.base.encoding import Encoding
 from gcfl.base.errors import DataError, did_you_mean
+from gcfl.base.layout import Layout, hashed
 from gcfl.data.arrays import arrays
 from gcfl.data.options import DataOptions
 from gcfl.data.source import Schema, Source
@@ -31,8 +32,16 @@ def from_columns(
     cells, which `gcfl.data.encoding` makes features of once it is known whose rows they are.
 
     With a schema the classes come from there, and so do the features and their order; other columns
-    are left out.
+    are left out. With data.text that column alone is read, as token ids.
     """
+    _check_named(columns, where, options)
+    y = _labels(where, columns[options.label])
+    group = options.group
+    groups = None if group is None else _group_names(columns[group], group, where)
+    if options.text is not None:
+        x: npt.NDArray[Any] = hashed(texts_of(columns, options.text, where), options.length)
+        found = _coded(x, y, schema, where)
+        return replace(found, groups=groups, layout=Layout(words=options.length))
     features = _features(columns, where, options, schema)
     plain = None
     if options.schema_file is None and (schema is None or schema.kind != "object"):
@@ -41,7 +50,7 @@ def from_columns(
     if schema is not None and schema.encoding is not None and not schema.encoding.plain:
         encoding = schema.encoding
         table = {name: cells(columns[name], name) for name in features}
-        x: npt.NDArray[Any] = encoding.apply(table, where, lambda row: row + 2)
+        x = encoding.apply(table, where, lambda row: row + 2)
     elif plain is not None:
         x, encoding = plain, Encoding.plain_numbers(features)
     else:
@@ -50,15 +59,22 @@ def from_columns(
             Encoding.plain_numbers(features).apply(
                 dict(zip(features, x.T, strict=True)), where, lambda row: row + 2
             )  # says which cell is no number
-    y = _labels(where, columns[options.label])
-    source = _coded(x, y, schema, where)
-    group = options.group
     return replace(
-        source,
-        groups=None if group is None else _group_names(columns[group], group, where),
+        _coded(x, y, schema, where),
+        groups=groups,
         columns=tuple(features) if encoding is None else encoding.names,
         encoding=encoding,
     )
+
+
+def texts_of(columns: Mapping[str, Any], name: str, where: str) -> npt.NDArray[Any]:
+    """(n,) the texts of one column."""
+    if name not in columns:
+        raise DataError(
+            f"{where} has no column {name!r}{did_you_mean(name, columns)} (data.text names the "
+            "column of the texts)"
+        )
+    return np.array(columns[name], dtype=object)
 
 
 def from_frame(
@@ -145,16 +161,19 @@ def _all_differ(column: npt.NDArray[Any]) -> bool:
     return None not in (values := set(column)) and len(values) == len(column)
 
 
-def _features(
-    columns: Mapping[str, Any], where: str, options: DataOptions, schema: Schema | None
-) -> list[str]:
-    label, group = options.label, options.group
-    for setting, name in (("label", label), ("group", group)):
+def _check_named(columns: Mapping[str, Any], where: str, options: DataOptions) -> None:
+    for setting, name in (("label", options.label), ("group", options.group)):
         if name is not None and name not in columns:
             raise DataError(
                 f"{where} has no column {name!r}{did_you_mean(name, columns)} (data.{setting} "
                 f"names the column of the {setting}s)"
             )
+
+
+def _features(
+    columns: Mapping[str, Any], where: str, options: DataOptions, schema: Schema | None
+) -> list[str]:
+    label, group = options.label, options.group
     if schema is not None and schema.columns is not None:
         wanted, encoding = list(schema.columns), schema.encoding
         if encoding is not None:

@@ -16,6 +16,7 @@ from gcfl.data.options import DataOptions
 from gcfl.data.readers import images, reader_of
 from gcfl.data.readers.tables import Tables, read_columns, read_inputs
 from gcfl.data.registry import in_a_sentence
+from gcfl.data.tabular import texts_of
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,9 @@ def read_unlabelled(path: Path, options: DataOptions, encoding: Encoding | None)
 
 def _table(path: Path, options: DataOptions, encoding: Encoding | None) -> Unlabelled:
     columns = read_columns(path)
+    if options.text is not None:
+        texts = texts_of(columns, options.text, str(path))
+        return Unlabelled(texts, [str(row) for row in range(len(texts))], {})
     if encoding is None:  # a model of an older version, which knows no names: all in their order
         names = [name for name in columns if name not in (options.label, options.group)]
         if not names:

@@ -89,6 +89,8 @@ class TrainedModel:
         return probabilities
 
     def _features(self, frame: Any) -> npt.NDArray[np.float32]:
+        if self.layout.words is not None:
+            raise DataError("this model takes texts: pass the column of them, x['text']")
         if self.encoding is None:
             raise DataError("this model was not trained on a table: x must be an array")
         wanted = {column.name for column in self.encoding.columns}
