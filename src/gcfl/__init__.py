@@ -1,7 +1,7 @@
 """gcfl: federated learning that survives bad data.
 
 import gcfl
-result = gcfl.run(method="gcfl", data="digits", clients=10, noise=0.4)
+result = gcfl.run(data="digits", clients=10, noise=0.4)
 result.accuracy, result.cost, result.folder
 gcfl.load(result.folder).predict(x)
 """
