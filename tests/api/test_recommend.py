@@ -24,11 +24,8 @@ from helpers import prepared, tiny
 HELD = {"clean": {"hold_out": 0.3}, "engine": {"evaluate_on": "held-out"}}
 
 
-PINNED = {"warm_start": 3, "lr": 0.05}  # instead of a cross-validation, which takes its time
-
-
 def settings(**changes):
-    found = tiny(**{"rounds": 10, "data": {"validation": 100}, "clean": PINNED, **changes})
+    found = tiny(**{"rounds": 10, "data": {"validation": 100}, **changes})
     del found["method"]
     return found
 
@@ -87,7 +84,7 @@ def test_the_baselines_are_always_tried(found):
     fedavg = next(trial for trial in found.trials if trial.name == "fedavg")
     robust = next(trial for trial in found.trials if trial.name == "robust")
     per_round = [[record.samples.backward for record in one.run.rounds] for one in (fedavg, robust)]
-    assert per_round[0] == per_round[1]
+    assert per_round[0] == per_round[1]  # equal cost
     assert fedavg.run.config["train"]["loss"] == "cross-entropy"
 
 
@@ -105,13 +102,17 @@ def test_losses_are_of_the_held_out_samples_at_the_best_temperature(found):
     assert trial.accuracy == pytest.approx((p.argmax(1) == held.y.numpy()).mean())
 
 
-def test_the_warm_start_is_chosen_once(tmp_path):
-    found = gcfl.recommend(out=tmp_path, **settings(clean={}, rounds=3))
-    notes = {trial.name: trial.run.rounds[0].chosen for trial in found.trials}
-    assert [name for name, note in notes.items() if note] == ["server-only"]
-    epochs = {trial.run.config["clean"]["warm_start"] for trial in found.trials} - {"auto"}
-    assert epochs == {int(notes["server-only"]["epochs"])}
-    assert found.settings["clean.warm_start"] in epochs
+def test_all_start_from_the_model_without_clients(found):
+    first = next(trial.run for trial in found.trials if trial.name == "server-only")
+    others = [trial.run for trial in found.trials if trial.name != "server-only"]
+    assert {run.config["model"]["weights"] for run in others} == {
+        str(first.folder / "model.safetensors")
+    }
+    assert {run.config["clean"]["warm_start"] for run in others} == {0}
+    assert not any(run.rounds[0].chosen for run in others)
+    weights = found.experiment.resolved()
+    assert weights["clean"]["warm_start"] == "auto"  # the full run chooses by itself
+    assert "weights" not in weights["model"]
 
 
 def test_a_second_call_plays_nothing_again(found, monkeypatch):
@@ -134,7 +135,7 @@ def test_what_was_stopped_goes_on(found, tmp_path):
     rest = []
     again = gcfl.recommend(out=tmp_path, on_round=rest.append, **settings())
     assert losses(again) == losses(found)
-    assert len(rounds) + len(rest) == found.rounds * len(found.trials)
+    assert len(rounds) + len(rest) == sum(len(trial.run.rounds) for trial in found.trials)
 
 
 def test_the_command_runs_what_is_recommended(found, tmp_path, monkeypatch, capsys):
@@ -154,7 +155,6 @@ def test_the_command_line(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     flags = ["--data.samples", "400", "--rounds", "3", "--data.validation", "80", "--lr", "0.05"]
     flags += ["--model.hidden", "[16]", "--method", "fedprox"]
-    flags += ["--clean.warm_start", "3", "--clean.lr", "0.05"]
     assert cli.main(["recommend", *flags]) == 0
     shown = capsys.readouterr()
     assert "80 clean samples" in shown.out
@@ -185,7 +185,7 @@ def test_bad_input_is_a_sentence(tmp_path, monkeypatch, capsys, flags, sentence)
 
 
 def trial(name, values, run=None):
-    return Trial(Candidate(name, "", {}), {}, run, np.asarray(values, float), 0.0, None)
+    return Trial(Candidate(name, "", {}), run, np.asarray(values, float), 0.0, None)
 
 
 def test_within_the_noise_experience_decides():
@@ -198,8 +198,11 @@ def test_within_the_noise_experience_decides():
     assert behind < DOUBT * error
     assert chosen([trial("a", first), trial("b", second)]).name == "a"
     assert chosen([trial("a", first + 1), trial("b", second)]).name == "b"
-    three = [trial("a", second + 1), trial("b", first), trial("c", second)]
-    assert chosen(three).name == "b"
+    assert chosen([trial("a", first + 1), trial("b", second + 0.1), trial("c", second)]).name == "c"
+    three = (DOUBT + 1) * error + second  # more than enough for a method with clients
+    alone = [trial("a", three + (first - second - behind)), trial("server-only", second)]
+    assert chosen(alone).name == "a"
+    assert chosen([trial("a", first + 1), trial("server-only", second)]).name == "server-only"
 
 
 def test_named_methods_are_tried_and_what_needs_the_truth_is_not():
@@ -239,7 +242,6 @@ def test_from_python_the_call_is_told(tmp_path):
         rounds=4,
         validation=80,
         noise=0.2,
-        clean=PINNED,
         out=tmp_path,
     )
     assert re.match(r"gcfl\.run\(data=\.\.\., .*rounds=4", found.command)

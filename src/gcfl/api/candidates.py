@@ -19,6 +19,7 @@ FIRST = "robust"
 SERVER_ONLY = "server-only"
 BASELINES = ("fedavg", SERVER_ONLY)  # always among the candidates
 _FRESH = {"coreset.every": 1}  # a fresh draw in every round
+_RATE = 0.03
 
 
 @dataclass(frozen=True)
@@ -44,18 +45,13 @@ KNOWN = (
         {"method": "random+robust", "train.loss": "cross-entropy", **_FRESH},
     ),
     Candidate(
-        "gcfl",
-        "samples that match the clean gradient",
-        {"method": "gcfl+robust", "train.loss": "cross-entropy"},
-    ),
-    Candidate(
         SERVER_ONLY,
         "the clean set alone, no clients",
         {
             "method": SERVER_ONLY,
             "train.loss": "cross-entropy",
             "train.augment": "auto",
-            "clean.warm_schedule": "cosine",
+            "clean.warm_start": 0,
             "clean.takes_part": False,
             "clean.contribution": False,
         },
@@ -76,7 +72,13 @@ class Wanted:
 
     def experiment(self, more: Mapping[str, Any]) -> Experiment:
         """That with more settings over it."""
-        return config.compose(self.file, {**self.explicit, **more}, self.flags)[0]
+        asked = {**self.explicit, **self.usual, **more}
+        return config.compose(self.file, asked, self.flags)[0]
+
+    @property
+    def usual(self) -> dict[str, Any]:
+        """The learning rate that all get where the user has set none."""
+        return {} if "train.lr" in self.named else {"train.lr": _RATE}
 
     @property
     def named(self) -> set[str]:

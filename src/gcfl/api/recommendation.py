@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from gcfl.api.candidates import Candidate, Wanted
+from gcfl.api.candidates import SERVER_ONLY, Candidate, Wanted
 from gcfl.api.running import DEFAULT_OUT, execute
 from gcfl.base.data_types import FloatArray
 from gcfl.base.options import nested
@@ -23,7 +23,10 @@ from gcfl.experiment import Experiment
 from gcfl.results.outcome import total_cost
 from gcfl.results.run import Run
 
-DOUBT = 1.0  # standard errors, within which experience decides
+# Standard errors, within which experience decides. The trial without clients is at its end where
+# the others have just begun: it has to be far ahead.
+DOUBT, DOUBT_ALONE = 2.0, 4.0
+_CHOOSING = 9  # what choosing the warm start costs, in warm starts, with the last one
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,6 @@ class Trial:
     """
 
     candidate: Candidate
-    settings: Mapping[str, Any]
     run: Run
     losses: FloatArray
     accuracy: float
@@ -98,31 +100,33 @@ class Trial:
 
 
 def chosen(trials: Sequence[Trial]) -> Trial:
-    """The first, in the order of experience, that is not worse than the best beyond doubt."""
-    best = min(trials, key=lambda trial: trial.loss)
-    for trial in trials:
-        worse, error = trial.worse_than(best)
-        if worse <= DOUBT * error:
-            return trial
-    return best
+    """The first, in the order of experience, unless another is better beyond doubt: then the best
+    of those.
+    """
+    first = trials[0]
+
+    def better(trial: Trial) -> bool:
+        ahead, error = first.worse_than(trial)
+        doubt = DOUBT_ALONE if trial.name == SERVER_ONLY else DOUBT
+        return ahead > doubt * error
+
+    return min([first, *filter(better, trials)], key=lambda trial: trial.loss)
 
 
-def expected_cost(records: Sequence[RoundRecord], full: Experiment, clean: int) -> Cost:
-    """Of the full run, from a trial's few rounds on so many clean samples: the first as it was,
-    with its warm start; the others as those after it; a selection as in the first each time.
+def expected_cost(
+    records: Sequence[RoundRecord], full: Experiment, start: Mapping[str, Any]
+) -> Cost:
+    """Of the full run, from a trial's few rounds: rounds as those after the first, selections as in
+    the first, and where it is asked for a warm start as `start`, with the choice of it.
     """
     rest = records[1:] or records
     first, later = total_cost(records[:1]), total_cost(rest)
-    per_round = later["samples"]["backward"] / len(rest)
-    samples, cpu = first["samples"]["backward"], first["cpu"]
-    if records[0].chosen is not None:  # without cross-validation, whose outcome is known by then
-        without = int(records[0].chosen["epochs"]) * clean + per_round
-        samples, cpu = without, cpu * without / max(samples, 1)
     every = getattr(full.coreset, "every", full.rounds)
-    selections = (full.rounds - 1) // every if every > 1 else 0
-    more = full.rounds - 1
-    cpu += more * later["cpu"] / len(rest) + selections * first["cpu_seconds"]["select"]
-    return Cost(cpu, round(samples + more * per_round))
+    selections = -(-full.rounds // every) if every > 1 else 0
+    warm = _CHOOSING if full.clean.warm_start == "auto" else 0
+    samples = full.rounds / len(rest) * later["samples"]["backward"]
+    cpu = full.rounds / len(rest) * later["cpu"] + selections * first["cpu_seconds"]["select"]
+    return Cost(cpu + warm * start["cpu"], round(samples + warm * start["samples"]["backward"]))
 
 
 @dataclass(frozen=True)
@@ -155,19 +159,17 @@ class Recommendation:
     def why(self) -> str:
         """One sentence."""
         others = [trial for trial in self.trials if trial is not self.choice]
-        best = min(self.trials, key=lambda trial: trial.loss)
-        n = len(best.losses)
-        if best is self.choice:
-            rival = min(others, key=lambda trial: trial.loss)
-            ahead, error = rival.worse_than(best)
+        rival = min(others, key=lambda trial: trial.loss)
+        ahead, error = rival.worse_than(self.choice)
+        where = f"on {len(self.choice.losses)} held-out clean samples"
+        if ahead >= 0:
             return (
-                f"{best.name} has the lowest loss on {n} held-out clean samples, {ahead:.3f} ± "
-                f"{error:.3f} nats below {rival.name}"
+                f"{self.choice.name} has the lowest loss {where}, {ahead:.3f} ± {error:.3f} nats "
+                f"below {rival.name}"
             )
-        behind, error = self.choice.worse_than(best)
         return (
-            f"{best.name} has the lowest loss on {n} held-out clean samples, but only {behind:.3f} "
-            f"± {error:.3f} nats below {self.choice.name}, which did better in what was measured"
+            f"{self.choice.name} was best or near it in what was measured before, and {rival.name} "
+            f"is not ahead of it beyond doubt {where} (by {-ahead:.3f} ± {error:.3f} nats)"
         )
 
     @property

@@ -1,10 +1,9 @@
 """`gcfl.recommend(...)`: a few methods tried for a few rounds, and which of them to take.
 
 Each trial is an ordinary run of few rounds, in which a part of the server's clean set takes the
-place of the test set (`engine.evaluate_on`): no trial has anything of the test set in reach. All
-are judged on the same held-out samples, so their losses are compared sample by sample. Where a
-difference is within the noise of so few samples, experience decides: the earlier of
-`candidates.KNOWN`.
+place of the test set (`engine.evaluate_on`): no trial has anything of the test set in reach. The
+trial without clients comes first, and the others start from its model. All are judged on the same
+held-out samples, so their losses are compared sample by sample.
 """
 
 from __future__ import annotations
@@ -44,7 +43,8 @@ DEFAULT_OUT = "recommend"
 HELD_OUT = 0.3
 _APART = {"clean.hold_out": HELD_OUT, "engine.evaluate_on": "held-out"}
 FEWEST = 10  # held-out samples, below which nothing can be told
-SHARE, SHORTEST = 0.1, 3  # of the full run's rounds that a trial has, and the fewest
+SHARE, SHORTEST = 0.1, 6  # of the full run's rounds that a trial has, and the fewest
+STEPS = 300  # of the trial without clients, about
 
 
 def recommend(
@@ -118,8 +118,8 @@ def recommended(
         trials=found,
         choice=choice,
         rounds=rounds,
-        settings=_needed(wanted, choice.settings),
-        experiment=wanted.experiment(choice.settings),
+        settings=_needed(wanted, choice.candidate.settings),
+        experiment=wanted.experiment(choice.candidate.settings),
         cost=Cost(
             sum(cost["cpu"] for cost in costs), sum(cost["samples"]["backward"] for cost in costs)
         ),
@@ -150,20 +150,18 @@ class _Trials:
     on_round: OnRound | None
 
     def played(self) -> list[Trial]:
-        """In the order of the candidates. How long and at which rate the server trains on its clean
-        set is chosen once, in the trial without clients; the others get what it found.
-        """
+        """In the order of the candidates."""
         tried, held_out = self._possible(candidates(self.wanted))
         found: dict[str, Trial] = {}
-        clean: Mapping[str, Any] = _unpinned(self.wanted)
+        start: Run | None = None
         for candidate in sorted(tried, key=lambda one: one.name != SERVER_ONLY):
             try:
-                run = self._play(candidate, {**candidate.settings, **clean})
+                run = self._play(candidate, start)
             except RunError as error:  # its numbers grew beyond all bounds
                 log.warning("%s is left out: %s", candidate.name, error)
                 continue
-            clean = _pinned(clean, run.rounds[0].chosen)
-            found[candidate.name] = self._judged(candidate, clean, run, held_out)
+            start = start or run
+            found[candidate.name] = self._judged(candidate, run, start, held_out)
         if not found:
             raise RunError("no candidate came through its trial; lower train.lr")
         return [found[one.name] for one in tried if one.name in found]
@@ -175,7 +173,7 @@ class _Trials:
         possible, held_out = [], None
         for candidate in tried:
             try:
-                prepared = prepare(self._short(candidate.settings), self.given, self.ready)
+                prepared = prepare(self._short(candidate), self.given, self.ready)
             except GcflError as error:
                 if candidate.name in BASELINES:
                     raise
@@ -187,53 +185,50 @@ class _Trials:
             raise ConfigError("none of the candidates goes with these settings")
         return possible, held_out
 
-    def _short(self, settings: Mapping[str, Any]) -> Experiment:
+    def _short(self, candidate: Candidate, start: Run | None = None) -> Experiment:
         """A trial: few rounds, over which the learning rate falls as it will over all of them."""
-        trial = {
-            "rounds": self.rounds,
+        full = self.wanted.experiment(candidate.settings)
+        rounds, alone = self.rounds, candidate.name == SERVER_ONLY
+        if alone:
+            batches = -(-round((1 - HELD_OUT) * self.clean) // full.train.batch)
+            steps = full.train.steps or full.train.passes(batches) * batches
+            rounds = max(1, round(STEPS / steps))
+        trial: dict[str, Any] = {
+            "rounds": rounds,
             **_APART,
-            "engine.evaluate_every": self.rounds,
+            "engine.evaluate_every": rounds,
         }
-        return self.wanted.experiment({**settings, **trial})
+        if start is not None:  # its model is the warm start
+            trial |= {"clean.warm_start": 0, "model.weights": str(start.folder.absolute())}
+        if full.clean.lr == "auto":
+            trial["clean.lr"] = full.train.lr
+        return self.wanted.experiment({**candidate.settings, **trial})
 
-    def _play(self, candidate: Candidate, settings: Mapping[str, Any]) -> Run:
+    def _play(self, candidate: Candidate, start: Run | None) -> Run:
+        short = self._short(candidate, start)
         if self.on_trial:
-            self.on_trial(candidate.name, self.rounds)
-        short = self._short(settings)
+            self.on_trial(candidate.name, short.rounds)
         return execute(short, self.given, self.folder, on_round=self.on_round, federated=self.ready)
 
-    def _judged(
-        self, candidate: Candidate, clean: Mapping[str, Any], run: Run, held_out: Shard
-    ) -> Trial:
+    def _judged(self, candidate: Candidate, run: Run, start: Run, held_out: Shard) -> Trial:
         model = run.model
         logits = model.network.outputs(model.tree, held_out.x).logits.cpu()
         scaled = logits.double() / fit_temperature(logits, held_out.y)
         losses = cross_entropy(scaled, held_out.y, reduction="none").numpy()
-        settings = {**candidate.settings, **clean}
-        full = self.wanted.experiment(settings)
-        cost = expected_cost(run.rounds, full, len(self.ready[1].validation) - len(held_out))
-        return Trial(candidate, settings, run, losses, run.accuracy, cost)
+        full = self.wanted.experiment(candidate.settings)
+        cost = expected_cost(run.rounds, full, start.cost)
+        return Trial(candidate, run, losses, run.accuracy, cost)
 
-
-def _unpinned(wanted: Wanted) -> dict[str, Any]:
-    """The settings of [clean] that cross-validation finds, where the user has not set them."""
-    asked = {"clean.warm_start": "auto", "clean.lr": "auto"}
-    return {name: value for name, value in asked.items() if name not in wanted.named}
-
-
-def _pinned(clean: Mapping[str, Any], note: Mapping[str, float] | None) -> Mapping[str, Any]:
-    """With what cross-validation found, if it was asked."""
-    if note is None:
-        return clean
-    found = {"clean.warm_start": int(note["epochs"]), "clean.lr": note["lr"]}
-    return {name: found[name] for name in clean}
+    @property
+    def clean(self) -> int:
+        return len(self.ready[1].validation)
 
 
 def _needed(wanted: Wanted, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Without those that would be so anyway."""
-    needed = dict(settings)
+    needed = wanted.usual | dict(settings)
     same = wanted.experiment(needed).resolved()
-    for name in settings:
+    for name in list(needed):
         fewer = {other: value for other, value in needed.items() if other != name}
         if wanted.experiment(fewer).resolved() == same:
             needed = fewer

@@ -23,6 +23,7 @@ from gcfl.methods.options import TrainOptions
 _WORK = ("forward", "backward", "steps")
 _SECONDS = ("select_cpu", "select_wall", "train_cpu", "train_wall")
 METRICS = ("loss", *_WORK, *_SECONDS)
+_NAMES = frozenset(METRICS)
 _LARGEST_LOSS = 1e12
 _LOOKS = 100  # no rule takes so many passes per sample and step, or looks so often at all samples
 _CORES = 1024  # that a client may have
@@ -49,18 +50,18 @@ class Like:
         low, high = (-LARGEST, LARGEST) if whole else (-math.inf, math.inf)
         return cls(tuple(tensor.shape), tensor.dtype, low, high)
 
-    def problem(self, name: str, tensor: Tensor, samples: int) -> str | None:
-        if tuple(tensor.shape) != self.shape:
-            return f"{name} has shape {tuple(tensor.shape)}, expected {self.shape}"
+    def problem(self, tensor: Tensor, samples: int) -> str | None:
+        if tensor.shape != self.shape:
+            return f"has shape {tuple(tensor.shape)}, expected {self.shape}"
         if tensor.dtype != self.dtype:
             kinds = (str(kind).removeprefix("torch.") for kind in (tensor.dtype, self.dtype))
-            return "{} is of type {}, expected {}".format(name, *kinds)
+            return "is of type {}, expected {}".format(*kinds)
         high = min(self.high, samples) if self.held else self.high
         if tensor.numel() and (self.low > -math.inf or high < math.inf):
             least, most = (float(end) for end in torch.aminmax(tensor))
             # Written so that NaN is left to the next check.
             if least < self.low or most > high:
-                return f"{name} is {least if least < self.low else most:g}, out of range"
+                return f"is {least if least < self.low else most:g}, out of range"
         return None
 
 
@@ -104,13 +105,15 @@ class Form:
         if not is_whole(examples, 1, LARGEST if known is None else known):
             said = "" if known is None else f", but that it holds {known}"
             return f"it says that it trained on {shown(examples)} samples{said}"
-        if not isinstance(metrics, Mapping) or set(metrics) != set(METRICS):
+        if not isinstance(metrics, Mapping) or metrics.keys() != _NAMES:
             return f"its numbers are not {', '.join(METRICS)}"
         work = self._work(LARGEST if known is None else known)
-        limits = dict.fromkeys(_WORK, work)
-        limits |= dict.fromkeys(_SECONDS, _CORES * (self.seconds + _SLACK_SECONDS))
-        found = (_beyond(name, metrics[name], 0.0, high) for name, high in limits.items())
-        return next((one for one in found if one), None)
+        seconds = _CORES * (self.seconds + _SLACK_SECONDS)
+        for names, high in ((_WORK, work), (_SECONDS, seconds)):
+            for name in names:
+                if problem := _beyond(name, metrics[name], 0.0, high):
+                    return problem
+        return None
 
     def _work(self, samples: int) -> float:
         """More samples than a round can cost a client of so many."""
@@ -140,20 +143,25 @@ def _beyond(name: str, value: object, low: float, high: float) -> str | None:
 
 def _unlike(group: str, sent: Sent, tree: Tree, samples: int) -> str | None:
     """Why a tree is not what is to be sent, or None."""
-    if set(tree) != set(sent):
+    if tree.keys() != sent.keys():
         if group == "update":
             return "the update does not have the model's tensors"
         names = ", ".join(sent) if sent else "nothing"
         return f"the part {group} does not hold what it must: {names}"
     for name, like in sent.items():
         tensor = tree[name]
-        place = f"the {group} of {name}" if group == "update" else f"the part {group}: {name}"
-        problem = like.problem(place, tensor, samples)
+        problem = like.problem(tensor, samples)
         if problem is not None:
-            return problem
-        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            place = f"the {group} of {name}" if group == "update" else f"the part {group}: {name}"
+            return f"{place} {problem}"
+        if tensor.is_floating_point() and not _finite(tensor):
             return f"the {group} has NaN or infinite values in {name}"
     return None
+
+
+def _finite(tensor: Tensor) -> bool:
+    # A sum is the quicker look; it may be too large where no value is.
+    return math.isfinite(float(tensor.sum())) or bool(torch.isfinite(tensor).all())
 
 
 def is_whole(value: object, low: int, high: int) -> TypeGuard[int]:
