@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+import subprocess
 import sys
 
 import pytest
@@ -129,6 +130,33 @@ def test_code_in_a_run_folder_is_never_run(nets):
     meta["model"]["name"] = f"{folder.absolute()}/trap.py:Net"
     with pytest.raises(gcfl.GcflError, match="names code of its own as its model, which is never"):
         unpack(groups, meta, None, folder)
+    # nor does what a stranger's file names choose what is called
+    shout = nets / "shouted"
+    meta["model"]["arguments"] = {"args": ["touch", str(shout)]}
+    for name in ("subprocess:call", f"{subprocess.__file__}:call", "nets.py:nn"):
+        meta["model"]["name"] = name
+        with pytest.raises(gcfl.GcflError, match="neither a torch module nor defined in a file"):
+            unpack(groups, meta, None, folder)
+    assert not shout.exists()
+
+
+def test_a_run_folder_cannot_have_its_own_code_run_by_going_on(nets):
+    folder = run("nets.py:Net", out="runs").folder
+    trap = folder / "trap.py"
+    trap.write_text("raise SystemExit('run')")
+    config = folder / "config.toml"
+    config.write_text(config.read_text().replace(str(nets / "nets.py"), str(trap.absolute())))
+    (folder / "summary.json").unlink()
+    with pytest.raises(gcfl.GcflError, match="names code of its own as its model, which is never"):
+        gcfl.resume(folder)
+
+
+def test_what_the_code_calls_counts_too(nets):
+    helped = NETS.replace("def make", "def scale(x):\n    return 2 * x\n\ndef make")
+    (nets / "nets.py").write_text(helped)
+    first = run("nets.py:Net").folder.name
+    (nets / "nets.py").write_text(helped.replace("2 * x", "3 * x"))
+    assert run("nets.py:Net").folder.name != first
 
 
 def test_packages_of_the_working_directory_keep_their_own_imports(nets, monkeypatch):

@@ -6,13 +6,12 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from gcfl import experiment as config
 from gcfl.api.inputs import take_data
-from gcfl.api.running import load
+from gcfl.api.running import load, stored
 from gcfl.base.errors import ConfigError, RunError
 from gcfl.engine import Given, one_thread
 from gcfl.engine.audit import Audit, audit_run
-from gcfl.models.trained import ModelGiven
+from gcfl.models.code import ModelGiven
 from gcfl.results.folder import RunFolder
 from gcfl.results.run import Run
 
@@ -49,6 +48,6 @@ def audit(
             f"{run.folder} was made from Python: pass the same {' and '.join(lacking)} to "
             "gcfl.audit(run, data=..., model=...)"
         )
-    experiment, _ = config.compose(files.config, {})
+    experiment = stored(run.folder)
     with one_thread():
         return audit_run(files, experiment, given)

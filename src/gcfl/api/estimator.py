@@ -24,7 +24,7 @@ from gcfl.base import rng
 from gcfl.base.data_types import IntArray
 from gcfl.base.errors import GcflError
 from gcfl.base.options import resolve_size
-from gcfl.models.trained import ModelGiven
+from gcfl.models.code import ModelGiven
 
 _MOST_CLIENTS, _FEWEST_SAMPLES = 10, 20  # where nobody says how many clients there are
 _CHECKS: dict[str, Any] = {"allow_nd": True, "dtype": "numeric"}

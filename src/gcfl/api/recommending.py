@@ -34,7 +34,7 @@ from gcfl.data import Federation, Source
 from gcfl.engine import Given, OnRound, federate, one_thread, prepare
 from gcfl.experiment import Experiment
 from gcfl.labels import fit_temperature
-from gcfl.models.trained import ModelGiven
+from gcfl.models.code import ModelGiven
 from gcfl.results.run import Run
 
 log = logging.getLogger("gcfl")

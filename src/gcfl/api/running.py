@@ -18,7 +18,7 @@ from gcfl.data import Federation, Source
 from gcfl.engine import Given, Lifecycle, Observer, OnClient, OnRound, OnStart, one_thread, prepare
 from gcfl.engine.checkpoint import Checkpoint
 from gcfl.experiment import Experiment
-from gcfl.models.trained import ModelGiven
+from gcfl.models.code import ModelGiven, check_named, is_code
 from gcfl.results.folder import RunFolder
 from gcfl.results.run import NO_DIGESTS, Run, how_to_continue
 
@@ -128,7 +128,7 @@ def resume(
     if set(given).difference(config.IN_FILES):
         raise ConfigError(f"{path} was started from Python: {how_to_continue(path, given)}")
     changed = {} if workers is None else {"engine.workers": workers}
-    experiment, _ = config.compose(file, changed)
+    experiment = stored(path, changed)
     if experiment.folder_name() != path.resolve().name:
         raise RunError(
             f"{path} cannot be continued: its config.toml was changed, or the folder renamed "
@@ -136,6 +136,14 @@ def resume(
         )
     out = path.resolve().parent
     return execute(experiment, Given(), out, False, on_start, on_round, None, on_client)
+
+
+def stored(folder: Path, changed: Mapping[str, Any] | None = None) -> Experiment:
+    """The experiment of a run folder, whose word on what to run is not taken."""
+    experiment, _ = config.compose(RunFolder.open(folder).config, changed or {})
+    if is_code(experiment.model.name):
+        check_named(experiment.model.name, folder)
+    return experiment
 
 
 def load(folder: str | os.PathLike[str], model: ModelGiven | None = None) -> Run:

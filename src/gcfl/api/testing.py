@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gcfl import experiment as config
+from gcfl.api.running import stored
 from gcfl.base.errors import ConfigError, DataError, RunError
 from gcfl.engine import Given, one_thread, prepare
-from gcfl.results.folder import RunFolder
 from gcfl.results.run import Run
 
 
@@ -47,7 +46,7 @@ def _of_test_set(run: Run) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
             f"{run.folder} was made from Python, and its test set is not in the folder: pass "
             "samples and their classes, run.confusion(x, y)"
         )
-    experiment, _ = config.compose(RunFolder.open(run.folder).config, {})
+    experiment = stored(run.folder)
     with one_thread():
         prepared = prepare(experiment, given)
         if prepared.experiment.identity() != experiment.identity():

@@ -141,7 +141,9 @@ def _column(name: str, cells: Sequence[Cell], most: int) -> Column | None:
         strategy = "most_frequent" if kind == "boolean" else "median"
         found = numbers(cells, kind)
         finite = found[np.isfinite(found)]  # what is infinite is told with its row, when applied
-        filler = SimpleImputer(strategy=strategy).fit(finite[:, None] if len(finite) else [[0.0]])
+        # a median of fewer is somebody's own value
+        enough = finite[:, None] if len(finite) >= SEEN else [[0.0]]
+        filler = SimpleImputer(strategy=strategy).fit(enough)
         return Column(name=name, kind=kind, fill=float(filler.statistics_[0]), indicator=missing)
     texts = np.array([text(cell) for cell in cells if cell is not None], dtype=object)
     if len(set(texts)) > most:

@@ -64,7 +64,7 @@ def warn_of_own_labels(source: Source, federation: Federation) -> None:
     """
     if not source.own or source.validation_from_test or federation.truth is not None:
         return
-    if source.clients is not None:  # told where they were put together
+    if source.clients is not None and source.columns is None:  # told where they were put together
         return
     sets = {"validation": "the server's clean set", "test": "the test set"}
     cut = [name for name in sets if getattr(source, name) is None]

@@ -23,7 +23,7 @@ from gcfl.data import Federation
 from gcfl.data.source import cache_folder
 from gcfl.engine.measurement import Ahead, Laps
 from gcfl.methods import Method, Setting
-from gcfl.models.fingerprint import architecture
+from gcfl.models.fingerprint import architecture, sources_of
 from gcfl.models.network import Network
 
 log = logging.getLogger("gcfl")
@@ -141,6 +141,7 @@ class Frozen:
         """Of all that features depend on."""
         network, key = self.whole, hashlib.blake2b(digest_size=12)
         key.update(f"1|{torch.__version__}|{architecture(network.module)}".encode())
+        key.update(sources_of(network.module).encode())
         key.update(f"|{network.device.type}|{tuple(x.shape)}|{x.dtype}".encode())
         body = {name: tensor for name, tensor in self.tree.items() if name not in network.trained}
         body |= {f"/{place}": part for place, part in enumerate(network.normaliser or ())}

@@ -6,6 +6,7 @@ clean samples.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -42,10 +43,10 @@ from gcfl.methods.privacy import Privacy
 from gcfl.methods.privacy_checks import check as check_privacy
 from gcfl.methods.privacy_checks import check_model, public_normaliser
 from gcfl.methods.server_training import check as check_clean
-from gcfl.models.code import is_code, whole_name
-from gcfl.models.fingerprint import code_of, fingerprint
+from gcfl.models.code import ModelGiven, file_of, is_code, module_of, whole_name
+from gcfl.models.fingerprint import code_of, fingerprint, sources_of
 from gcfl.models.start import weights_digest, weights_file
-from gcfl.models.trained import ModelGiven, module_of, pack
+from gcfl.models.trained import pack
 
 
 @dataclass(frozen=True)
@@ -218,7 +219,9 @@ def _digests(
     if given.model is not None:
         digests["model"] = fingerprint(module)
     elif is_code(experiment.model.name):
-        digests["code"] = fingerprint(module)
+        file = file_of(experiment.model.name)
+        text = hashlib.sha256(file.read_bytes()).hexdigest()[:16] if file else ""
+        digests["code"] = fingerprint(module) + sources_of(module) + text
     kinds = [type(part) for part in method.parts.values()]
     if foreign := [kind for kind in kinds if kind.__module__.partition(".")[0] != "gcfl"]:
         digests["parts"] = code_of(foreign)

@@ -6,12 +6,14 @@ where it has parameters of these names, and with model.arguments.
 
 from __future__ import annotations
 
+import ast
 import copy
 import hashlib
 import importlib
 import importlib.util
 import inspect
 import sys
+import sysconfig
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -94,6 +96,42 @@ def whole_name(name: str) -> str:
     return f"{origin}:{maker}" if own and "site-packages" not in str(origin) else name
 
 
+def check_named(name: str, folder: Path) -> None:
+    """Whether the code that a run folder names as its model may be run. The folder may be a
+    stranger's, so that it must not choose what is called: a class or function that a file of one's
+    own defines, outside the folder, or an installed class that is a torch module.
+    """
+    place, maker = _split(name)
+    if not place.endswith(".py"):
+        with _on_path(Path.cwd()), rng.isolated(0, "import"):
+            found: Any = _imported(place)
+            for step in maker.split("."):
+                found = getattr(found, step, None)
+        good = isinstance(found, type) and issubclass(found, nn.Module)
+    else:
+        path = _file(place).resolve()
+        if path.is_relative_to(folder.resolve()):
+            raise ModelError(f"{folder} names code of its own as its model, which is never run")
+        paths = sysconfig.get_paths()
+        libraries = ("stdlib", "platstdlib", "purelib", "platlib")
+        installed = [Path(paths[kind]).resolve() for kind in libraries]
+        good = maker in _defined(path) and not any(map(path.is_relative_to, installed))
+    if not good:
+        raise ModelError(
+            f"{folder} names {name} as its model, which is neither a torch module nor defined in a "
+            "file of your own, and is not run"
+        )
+
+
+def _defined(path: Path) -> list[str]:
+    """The classes and functions that a file defines, without running it."""
+    try:
+        parsed = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError, RecursionError, OSError) as error:
+        raise ModelError(f"model.name: {path} cannot be read: {one_line(error)}") from None
+    return [one.name for one in parsed.body if isinstance(one, ast.ClassDef | ast.FunctionDef)]
+
+
 def file_of(name: str) -> Path | None:
     """The file that a name says, if it says one."""
     place, _ = _split(name)
@@ -139,11 +177,14 @@ def _root(place: str) -> Path:
 @contextmanager
 def _on_path(folder: Path) -> Iterator[None]:
     """Inside, modules of this folder can be imported; installed ones win."""
-    sys.path.append(str(folder))
+    there = str(folder) in sys.path
+    if not there:
+        sys.path.append(str(folder))
     try:
         yield
     finally:
-        sys.path.remove(str(folder))
+        if not there and str(folder) in sys.path:
+            sys.path.remove(str(folder))
 
 
 def _imported(place: str) -> ModuleType:

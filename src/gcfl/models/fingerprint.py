@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from types import CodeType
 from typing import Any
 
@@ -56,6 +58,23 @@ def architecture(module: nn.Module) -> str:
         for kind in kinds:
             for key, code in _functions(kind):
                 sha.update(f"{kind.__qualname__}.{key}{_facts(code)}".encode())
+    return sha.hexdigest()[:16]
+
+
+def sources_of(module: nn.Module) -> str:
+    """A hash of the files that define its layers, but for torch's own: what their functions call
+    counts too.
+    """
+    kinds = {kind for part in module.modules() for kind in type(part).__mro__}
+    names = {kind.__module__ for kind in kinds} - {"builtins", "__main__"}
+    files = [
+        getattr(sys.modules.get(name), "__file__", None)
+        for name in sorted(names)
+        if name.partition(".")[0] not in ("torch", "gcfl")
+    ]
+    sha = hashlib.sha256()
+    for file in filter(None, files):
+        sha.update(hashlib.sha256(Path(file).read_bytes()).digest())
     return sha.hexdigest()[:16]
 
 

@@ -19,9 +19,7 @@ from gcfl.base.encoding import Encoding
 from gcfl.base.errors import DataError, GcflError, ModelError, RunError, one_line
 from gcfl.base.layout import AS_GIVEN, Layout
 from gcfl.base.options import checked
-from gcfl.models.code import ModelGiven as ModelGiven
-from gcfl.models.code import file_of, is_code
-from gcfl.models.code import module_of as module_of
+from gcfl.models.code import ModelGiven, check_named, is_code, module_of
 from gcfl.models.fingerprint import architecture
 from gcfl.models.network import Network
 from gcfl.models.networks import MODELS, ModelOptions, make
@@ -190,17 +188,12 @@ def _made_again(
 ) -> nn.Module:
     if not is_code(options.name):
         return make(shape, classes, options, seed=0)
-    file = file_of(options.name)
-    if file and folder and file.resolve().is_relative_to(folder.resolve()):
-        raise RunError(
-            f"{folder} names code of its own as its model, which is never run: look at it, and "
-            "pass the model as gcfl.load(folder, model=...)"
-        )
     try:
+        check_named(options.name, folder or Path())
         return make(shape, classes, options, seed=0)
     except ModelError as error:
         raise RunError(
-            f"{error}; the class or module may be passed as gcfl.load(folder, model=...)"
+            f"{error}; look at it, and pass the class or module as gcfl.load(folder, model=...)"
         ) from None
 
 

@@ -22,7 +22,8 @@ from gcfl.base.files import owner
 from gcfl.base.options import flat
 from gcfl.base.record import RoundRecord
 from gcfl.base.text import count
-from gcfl.models.trained import ModelGiven, TrainedModel, unpack
+from gcfl.models.code import ModelGiven
+from gcfl.models.trained import TrainedModel, unpack
 from gcfl.results.folder import RunFolder
 from gcfl.results.names import called
 from gcfl.results.outcome import keeps, kept, summarise, total_cost
