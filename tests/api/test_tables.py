@@ -96,7 +96,7 @@ def test_predict_on_a_file_with_new_categories(by_hospital, capsys):
     words = ["predict", str(run.folder), str(folder / "new.csv")]
     assert main([*words, "-o", str(out), "--proba"]) == 0
     captured = capsys.readouterr()
-    assert "7 values are new to the model and count as other: job (7)" in captured.err
+    assert "7 cells with a value that is new to the model, as other: job (7)" in captured.err
     lines = list(csv.DictReader(out.read_text().splitlines()))
     assert [line["id"] for line in lines] == [str(row) for row in range(80)]
     expected = run.model.predict_proba(table)

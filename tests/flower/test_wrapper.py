@@ -453,7 +453,7 @@ class Softmax(Net):
             "score must be 'correlation', 'cosine', 'distance' or 'nearest', got 'closest'",
         ),
         ({"seed": -1}, "seed must be"),
-        ({"model": nn.Flatten}, "the model has no Linear layer"),
+        ({"model": nn.Flatten}, "the model has no parameter to train"),
         ({"model": Softmax}, "the model does not end in a Linear layer"),
         (
             {"model": lambda: 3},

@@ -39,7 +39,7 @@ class GCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     kept and continued by an equal call; None: none is kept. settings: all else, as in `gcfl.run`.
 
     After `fit`: classes_, n_features_in_, feature_names_in_ where a frame came, model_ (a
-    `TrainedModel`), summary_ (what the run came to), clients_ (each one's name and size), folder_
+    `TrainedModel`), summary_ (rounds, cost, privacy), clients_ (each one's name and size), folder_
     (None where none is kept).
     """
 
@@ -115,7 +115,10 @@ class GCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             except GcflError as error:
                 raise ValueError(str(error)) from error
             self.model_ = result.model
-            self.summary_ = result.summary()
+            # what is measured on samples that the server trains on says nothing
+            measured = ("accuracy", "loss", "best_accuracy", "best_round", "kept_round")
+            summary = result.summary()
+            self.summary_ = {key: summary[key] for key in summary if key not in measured}
             self.clients_ = result.clients
             self.folder_ = None if self.out is None else result.folder
         return self

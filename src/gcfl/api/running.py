@@ -102,11 +102,15 @@ def brought(
         elif value is not None:
             explicit[config.SHORT.get(name, name)] = value
     source = take_data(explicit, data, validation, test, classes, groups, config_file)
-    plain = {
-        name: value.item() if isinstance(value, np.generic) else value
-        for name, value in explicit.items()
-    }
+    plain = {name: _plain(value) for name, value in explicit.items()}
     return plain, Given(source, None if by_name else cast(ModelGiven, model))
+
+
+def _plain(value: Any) -> Any:
+    """numpy's numbers and paths as a settings file has them."""
+    if isinstance(value, np.generic):
+        return value.item()
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
 def warn_unused(experiment: Experiment, unused: Sequence[str]) -> None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import argparse
 import io
 import os
+import re
 import sys
 from typing import NoReturn
 
 from gcfl import __version__
-from gcfl.base.errors import ConfigError, GcflError, Interrupted
+from gcfl.base.errors import ConfigError, GcflError, Interrupted, did_you_mean
 from gcfl.base.text import visible
 from gcfl.cli import audit, completion, data, flower, predict, recommend, report, run, sweep
 
@@ -25,7 +26,9 @@ class _Parser(argparse.ArgumentParser):
     """Errors as one sentence, exit code 2."""
 
     def error(self, message: str) -> NoReturn:
-        raise ConfigError(message)
+        wrong = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)$", message)
+        near = did_you_mean(wrong[1], re.findall(r"[\w-]+", wrong[2])) if wrong else ""
+        raise ConfigError(message + near * near.startswith("; did"))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -29,7 +29,7 @@ def add(verbs: Any, common: argparse.ArgumentParser) -> None:
 def _predict(options: argparse.Namespace, _: list[str]) -> None:
     from gcfl.api import predict
     from gcfl.base.files import write_atomic
-    from gcfl.base.text import visible
+    from gcfl.base.text import count, visible
 
     found = predict(options.run, options.file)
     lines = found.to_csv(options.proba)
@@ -41,8 +41,5 @@ def _predict(options: argparse.Namespace, _: list[str]) -> None:
             print(f"{len(found.ids):,} samples predicted: {options.out}")
     if found.unseen and not options.quiet:
         columns = ", ".join(f"{visible(name)} ({n:,})" for name, n in found.unseen.items())
-        print(
-            f"{sum(found.unseen.values()):,} values are new to the model and count as other: "
-            f"{columns}",
-            file=sys.stderr,
-        )
+        what = count(sum(found.unseen.values()), "cell")
+        print(f"{what} with a value that is new to the model, as other: {columns}", file=sys.stderr)

@@ -67,8 +67,8 @@ def add(verbs: Any, common: argparse.ArgumentParser) -> None:
 
     about = "a run's result and curves in the terminal; of several, a line each"
     show = add_verb(verbs, common, "show", _show, about)
-    where = "a run's folder, or a folder that contains some"
-    show.add_argument("runs", metavar="RUN", type=Path, nargs="+", help=where)
+    where = "a run's folder, or a folder that contains some (runs)"
+    show.add_argument("runs", metavar="RUN", type=Path, nargs="*", help=where)
 
     about = "whether the files of runs are what was written"
     verify = add_verb(verbs, common, "verify", _verify, about)
@@ -129,6 +129,7 @@ def _show(options: argparse.Namespace, _: list[str]) -> None:
     from gcfl.report.terminal import one_line, show
     from gcfl.results.collect import below
 
+    options.runs = options.runs or [Path("runs")]
     folders = [folder for path in options.runs for folder in below(path)]
     if folders == options.runs[:1] and not options.quiet:
         show(load(folders[0]))

@@ -71,12 +71,12 @@ def warn_of_own_labels(source: Source, federation: Federation) -> None:
     if cut:
         log.warning(
             "%s %s cut from %s, with the labels that it has: where those are wrong, so is what the "
-            "model is taught or measured by. Labels that somebody checked go into files of their "
-            "own: %s",
+            "model is taught or measured by. Samples whose labels somebody checked go into files "
+            "or folders of their own: %s",
             " and ".join(sets[name] for name in cut),
             "is" if len(cut) == 1 else "are",
             source.name,
-            ", ".join(f"data.{name} = '{name}.csv' (from Python, {name}=)" for name in cut),
+            ", ".join(f"data.{name} = PATH (from Python, {name}=)" for name in cut),
         )
 
 

@@ -219,7 +219,7 @@ def _digests(
     if given.model is not None:
         digests["model"] = fingerprint(module)
     elif is_code(experiment.model.name):
-        file = file_of(experiment.model.name)
+        file = file_of(whole_name(experiment.model.name))
         text = hashlib.sha256(file.read_bytes()).hexdigest()[:16] if file else ""
         digests["code"] = fingerprint(module) + sources_of(module) + text
     kinds = [type(part) for part in method.parts.values()]
