@@ -24,10 +24,16 @@ EPSILONS = (1.0, 3.0, 8.0, None)
 RANGE = [0.0, 16.0]
 DIGITS = {"source": "digits", "clients": 10, "validation": 180}
 BLOBS = {"source": "blobs", "partition": "iid", "min_size": 1, "validation": 250}
+CIFAR = {"source": "cifar10", "samples": 3000, "clients": 10, "validation": 300, "test": 0.2}
+MANY = {**CIFAR, "clients": 100, "partition": "iid", "min_size": 1}
 CASES = {
     "gcfl, clean_epsilon": ("gcfl", "clean_epsilon", DIGITS, 0.05),
     "robust, clean_epsilon": ("robust", "clean_epsilon", DIGITS, 0.05),
     "fedavg, clean_epsilon": ("fedavg", "clean_epsilon", DIGITS, 0.05),
+    "CIFAR: gcfl": ("gcfl", "clean_epsilon", CIFAR, 0.005),
+    "CIFAR: robust": ("robust", "clean_epsilon", CIFAR, 0.005),
+    "CIFAR: fedavg": ("fedavg", "clean_epsilon", CIFAR, 0.005),
+    "CIFAR: fedavg, 100 clients": ("fedavg", "client_epsilon", MANY, 0.05),
     "fedavg, 100 clients": ("fedavg", "client_epsilon", {**BLOBS, "clients": 100}, 1.0),
     "fedavg, 1,000 clients": ("fedavg", "client_epsilon", {**BLOBS, "clients": 1000}, 1.0),
 }
@@ -36,7 +42,7 @@ CASES = {
 def accuracy(case: str, epsilon: float | None, rounds: int, seed: int, folder: str) -> float:
     method, setting, data, lr = CASES[case]
     privacy = {} if epsilon is None else {setting: epsilon}
-    if privacy and setting == "clean_epsilon":
+    if privacy and setting == "clean_epsilon" and data is DIGITS:  # images have a public range
         privacy["input_range"] = RANGE
     return gcfl.run(
         data={**data, "noise": 0.4},

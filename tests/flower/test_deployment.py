@@ -89,6 +89,9 @@ def test_two_rounds_on_real_processes(tmp_path):
         assert (folder / "model.safetensors").read_bytes() == (
             ours.folder / "model.safetensors"
         ).read_bytes()
+        # The SuperLink shows the nodes' keys, so numbers are bound to them.
+        known = json.loads((folder / "nodes.json").read_text())["clients"]
+        assert len({one["key"] for one in known.values()} - {""}) == 3
         # Somebody without a key, a key that nobody registered, and somebody without TLS.
         local.make_node_key(place / "stranger")
         certificate = ("--root-certificates", "ca.crt")
