@@ -86,7 +86,8 @@ def test_a_text_classifier_learns_where_30_percent_of_the_labels_are_wrong(
 ):
     made = numbered if model is Mean else tuple
     data, clean, test = (made(sentences(n, seed)) for seed, n in enumerate((240, 45, 90)))
-    sets = {"validation": clean, "test": test, "train": {"lr": 0.3}}
+    rounds = 5 if method == "robust" else 8  # robust has learnt by then, at a higher price
+    sets = {"validation": clean, "test": test, "train": {"lr": 0.3}, "rounds": rounds}
     result = run(tmp_path, method, model, data, **sets)
     assert result.accuracy > least  # guessing gives 0.33
     assert np.mean(result.predict(test[0]) == np.array(test[1])) == result.accuracy
