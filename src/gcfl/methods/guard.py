@@ -9,8 +9,8 @@ start from the same model θ, and the server compares
 
 by the cross-entropy on D_S after the best temperature. D_S needs no part of its own for this: the
 server may have trained θ on it, but no Δ. Earlier gains count half of the next one's. Where their
-sum is below 0, all clients are plain until it is clearly above 0 again (0.2: where judging helps it
-is 0.5 and more, where it makes no difference it wavers by 0.1), and it is the judged who are a
+sum is below -0.1, all clients are plain until it is clearly above 0 again (0.2: where judging helps
+it is 0.5 and more, where it makes no difference it wavers by 0.1), and it is the judged who are a
 third. Only updates of the kind that is trusted by then enter the model, so a comparison costs a
 third of two rounds' updates and nothing else.
 
@@ -36,7 +36,9 @@ log = logging.getLogger("gcfl")
 _FEWEST = 4  # clients in a round, below which two groups say nothing
 _PART = 3  # of the clients in a round are of the other kind in a comparison: one of so many
 _FADES = 0.5
-_CLEAR = 0.2  # nats: the sum of gains above which those who fell back judge again
+# Nats: the sum of gains below which clients fall back, and above which they judge again. A clean
+# set that the model knows by heart tells nothing, and then the sum is a hair's breadth from 0.
+_HARM, _CLEAR = -0.1, 0.2
 # first: of the two gains. gain: the sum. back: fallen back. next: the round of the next
 # comparison. wait: from the last one to it.
 _NAMES = ("guard.first", "guard.gain", "guard.back", "guard.next", "guard.wait")
@@ -89,7 +91,7 @@ def compared(state: Tree, view: ServerView, replies: Replies, period: int) -> Tr
     if view.round == first:
         return before | {"guard.first": gain}
     total = _FADES * state["guard.gain"] + state["guard.first"] + gain
-    back = total < (_CLEAR if bool(state["guard.back"]) else 0)
+    back = total < (_CLEAR if bool(state["guard.back"]) else _HARM)
     changed = bool(back) != bool(state["guard.back"])
     if changed:
         log.info(
