@@ -80,7 +80,8 @@ def test_values_of_fewer_than_five_rows_are_others():
 
 def test_dates_and_booleans_become_numbers():
     days = ["2024-02-29", "1970-01-02", "2024-02-29 12:00:00", "2024-02-29T12:00:00+02:00"]
-    encoding = fitted({"when": days, "smokes": ["True", "false", "TRUE", "True"]})
+    seen = {"when": days * 2, "smokes": ["True", "false", "TRUE", "True"] * 2}
+    encoding = fitted(seen)
     assert [column.kind for column in encoding.columns] == ["date", "boolean"]
     leap = date(2024, 2, 29).toordinal() - date(1970, 1, 1).toordinal()
     found = applied(encoding, {"when": days, "smokes": [True, 0, "true", None]})
@@ -89,6 +90,13 @@ def test_dates_and_booleans_become_numbers():
     as_moments = np.array(["2024-02-29", "1970-01-02"], "datetime64[ns]")
     again = applied(encoding, {"when": as_moments, "smokes": [1, 1]})
     assert again[:, 0].tolist() == [leap, 1]
+
+
+def test_a_median_of_fewer_than_five_is_nobodys():
+    few = {"income": ["98765", *[""] * 9], "age": [str(age) for age in range(30, 40)]}
+    encoding = fitted(few)
+    assert [column.fill for column in encoding.columns] == [0.0, 34.5]
+    assert "98765" not in encoding.to_json()
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
