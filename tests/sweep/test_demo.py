@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -68,7 +69,11 @@ def test_bad_numbers_are_one_sentence(capsys):
 @pytest.mark.slow
 def test_stopped_it_goes_on(tmp_path):
     line = [sys.executable, "-m", "gcfl.cli", "demo", "--seeds", "1", "--rounds", "20"]
-    process = subprocess.Popen(line, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    # A shell that runs us in the background has Ctrl-C ignored, and what we start inherits that.
+    heard = partial(signal.signal, signal.SIGINT, signal.default_int_handler)
+    process = subprocess.Popen(
+        line, cwd=tmp_path, stderr=subprocess.PIPE, text=True, preexec_fn=heard
+    )
     deadline = time.monotonic() + 1800
     while not list(tmp_path.glob("demo/runs/*/summary.json")) and time.monotonic() < deadline:
         time.sleep(0.05)
