@@ -3,6 +3,7 @@
     python benchmarks/recommend.py                                # all scenes, seed 0
     python benchmarks/recommend.py digits blobs --seeds 0 1       # some, with more seeds
     python benchmarks/recommend.py --noise 0 0.4 --out benchmark
+    python benchmarks/recommend.py digits mnist --kind pair --noise 0.55    # where robust fails
 
 For each scene, noise and seed: the recommendation, and the full run of every candidate (and of GCFL
 with the same help, which is not one of them) with its accuracy on the test set. The warm start is
@@ -63,9 +64,9 @@ GCFL = {"method": "gcfl+robust", "train.loss": "cross-entropy"}
 ONCE = {"evaluate_every": 10**6, "checkpoint_every": 10**6}
 
 
-def settings_of(scene: str, noise: float, seed: int) -> dict[str, Any]:
+def settings_of(scene: str, noise: float, seed: int, kind: str) -> dict[str, Any]:
     found = {**SCENES[scene], "seed": seed}
-    found["data"] = {"clients": 10, "noise": noise, **found["data"]}
+    found["data"] = {"clients": 10, "noise": noise, "noise_kind": kind, **found["data"]}
     if scene == "table":
         found["data"]["source"] = load_breast_cancer(return_X_y=True)
     return found
@@ -80,8 +81,8 @@ def changed(settings: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]
     return found
 
 
-def case(scene: str, noise: float, seed: int, out: Path) -> dict[str, Any]:
-    settings = settings_of(scene, noise, seed)
+def case(scene: str, noise: float, seed: int, kind: str, out: Path) -> dict[str, Any]:
+    settings = settings_of(scene, noise, seed, kind)
     runs, pinned = {}, {}
     methods = METHODS if scene == "cifar" else {**METHODS, "gcfl": GCFL}
     for name, changes in methods.items():
@@ -99,6 +100,7 @@ def case(scene: str, noise: float, seed: int, out: Path) -> dict[str, Any]:
         "scene": scene,
         "noise": noise,
         "seed": seed,
+        "kind": kind,
         "accuracy": {name: run.accuracy for name, run in runs.items()},
         "choice": found.choice.name,
         "loss": {trial.name: trial.loss for trial in found.trials},
@@ -161,19 +163,20 @@ def main() -> None:
     parser.add_argument("scenes", nargs="*", default=list(SCENES), help=f"of {', '.join(SCENES)}")
     parser.add_argument("--noise", type=float, nargs="+", default=[0.0, 0.2, 0.4, 0.6])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--kind", default="uniform", help="data.noise_kind")
     parser.add_argument("--out", type=Path, default=Path("recommend-benchmark"))
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     file = options.out / "results.jsonl"
     there = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-    known = {(one["scene"], one["noise"], one["seed"]): one for one in there}
+    known = {tuple(one[name] for name in ("scene", "noise", "seed", "kind")): one for one in there}
     cases = []
     for seed in options.seeds:
         for scene in options.scenes:
             for noise in options.noise:
-                one = known.get((scene, noise, seed))
+                one = known.get((scene, noise, seed, options.kind))
                 if one is None:
-                    one = case(scene, noise, seed, options.out)
+                    one = case(scene, noise, seed, options.kind, options.out)
                     with file.open("a") as lines:
                         lines.write(json.dumps(one) + "\n")
                     shown = f"{one['choice']}, {regret(one, one['choice']):.1f} points behind"

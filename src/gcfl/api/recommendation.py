@@ -23,9 +23,10 @@ from gcfl.experiment import Experiment
 from gcfl.results.outcome import total_cost
 from gcfl.results.run import Run
 
-# Standard errors, within which experience decides. The trial without clients is at its end where
-# the others have just begun: it has to be far ahead.
-DOUBT, DOUBT_ALONE = 2.0, 4.0
+# Standard errors, within which experience decides: of few samples and several rivals, two are
+# passed by chance. The trial without clients is at its end where the others have just begun: it has
+# to be far ahead.
+DOUBT, DOUBT_ALONE = 2.5, 4.0
 _CHOOSING = 9  # what choosing the warm start costs, in warm starts, with the last one
 
 
