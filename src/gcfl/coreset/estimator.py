@@ -23,6 +23,8 @@ class CoresetSelector(BaseEstimator):  # type: ignore[misc]
         split: str | None = None,
         score: str | None = None,
         ridge: float | None = None,
+        crust: str | None = None,
+        radius: float | None = None,
     ) -> None:
         self.selector = selector
         self.budget = budget
@@ -31,12 +33,23 @@ class CoresetSelector(BaseEstimator):  # type: ignore[misc]
         self.split = split
         self.score = score
         self.ridge = ridge
+        self.crust = crust
+        self.radius = radius
 
-    def fit(self, X: Any, y: Any, probabilities: Any, target: Any = None) -> CoresetSelector:  # noqa: N803
-        """Choose from features X (n, d) with labels y (n,)."""
+    def fit(
+        self,
+        X: Any,  # noqa: N803
+        y: Any,
+        probabilities: Any,
+        target: Any = None,
+        head: Any = None,
+    ) -> CoresetSelector:
+        """Choose from features X (n, d) with labels y (n,); target and head as in `select`."""
         given = {name: value for name, value in self.get_params().items() if value is not None}
         options = {name: given[name] for name in given if name not in ("selector", "budget")}
-        found = select(self.selector, X, probabilities, y, self.budget, target, **options)
+        found = select(
+            self.selector, X, probabilities, y, self.budget, target, head=head, **options
+        )
         self.indices_, self.weights_ = found.indices, found.weights
         return self
 

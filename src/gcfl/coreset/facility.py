@@ -85,6 +85,25 @@ def _next(rows: Rows, bounds: Tensor, covered: Tensor) -> tuple[int, Tensor]:
                 best, gained, kept = point, gain, similar[position]
 
 
+def most_central(points: Tensor, budget: int, radius: float) -> Coreset:
+    """The min(budget, n) points (n, k) with the least sum of distances to all, the most central
+    first; weights are how many points, itself included, are nearer than the radius.
+
+    Equal sums: the later point first, as in a heap of (sum, number).
+    """
+    n = len(points)
+    sums = torch.empty(n, dtype=torch.float64)
+    near = torch.empty(n, dtype=torch.float64)
+    for block in torch.split(torch.arange(n), _BLOCK * 8):
+        distances = torch.cdist(points[block], points, compute_mode="donot_use_mm_for_euclid_dist")
+        sums[block] = distances.sum(1)
+        near[block] = (distances < radius).sum(1).double()
+    if not bool(torch.isfinite(sums).all()):
+        raise DataError("the gradients are NaN or infinite, or too large to square")
+    chosen = n - 1 - sums.flip(0).argsort(stable=True)[:budget]
+    return Coreset(chosen.numpy(), near[chosen].numpy())
+
+
 def objective(similarity: Tensor, chosen: IntArray) -> float:
     """f(X) = Σ_i max_{j in X} s_ij for a full similarity (n, n); 0 for the empty set."""
     if len(chosen) == 0:

@@ -54,6 +54,7 @@ class Pool:
 
     features (n, d): the last layer's input; probabilities (n, C); labels (n,), or (n, C) zeros and
     ones for sigmoid outputs. right (n,): the probability that each label is right, where estimated.
+    head (C, d): the weights of the last layer, where they are known.
     """
 
     features: Tensor
@@ -61,6 +62,7 @@ class Pool:
     labels: Tensor
     bias: bool = True
     right: Tensor | None = None
+    head: Tensor | None = None
 
     @classmethod
     def unseen(cls, n: int) -> Pool:
@@ -87,6 +89,19 @@ class Pool:
     def whole(self) -> Gradients:
         """g_j = (p_j - onehot(y_j)) ⊗ [h_j, 1]: of the full last layer."""
         return whole(self.features, self.probabilities, self.labels, self.bias)
+
+    def feature_gradients(self) -> Tensor:
+        """(n, min(C, d)) float64: ∂L/∂h_j = (p_j - onehot(y_j)) W, turned into fewer columns.
+
+        With Wᵀ = QR, ‖e W‖ = ‖e Rᵀ‖, since the columns of Q are orthonormal: distances stay.
+        """
+        if self.head is None:
+            raise ConfigError(
+                "gradients with respect to the features need the last layer's weights: pass "
+                "head=W (C, d)"
+            )
+        upper: Tensor = torch.linalg.qr(self.head.double().T, mode="r").R
+        return self.whole().coefficients.double() @ upper.T
 
     def each_class(
         self, budget: int, split: Split, pick: Callable[[int, Tensor, int], Coreset]

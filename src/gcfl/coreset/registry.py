@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -44,19 +45,23 @@ def select(
     *,
     seed: int = 0,
     bias: bool = True,
+    head: Any = None,
     **options: Any,
 ) -> Coreset:
     """`budget` of the n samples, and their weights.
 
     features (n, d), probabilities (n, C), labels (n,) class numbers, or (n, C) zeros and ones for
     sigmoid outputs (variant "whole" only); arrays of numpy or torch. target: (C, d + 1), or (C, d)
-    where the last layer has no bias, for the selectors that match one. options: the fields of the
-    selector's class (variant, split, score, ridge, ...); those that only others have are ignored.
+    where the last layer has no bias, for the selectors that match one. head: (C, d) the last
+    layer's weights, for crust="released". options: the fields of the selector's class (variant,
+    split, score, ridge, ...); those that only others have are ignored.
     """
     if selector not in SELECTORS:
         raise ConfigError(f"selector {selector!r} is unknown{did_you_mean(selector, SELECTORS)}")
     chosen = _with_options(SELECTORS[selector], options)
     pool = _pool(features, probabilities, labels, bias)
+    if head is not None:
+        pool = replace(pool, head=_head(head, pool))
     if pool.labels.ndim == 2 and not (
         chosen.multi_label and getattr(chosen, "variant", "whole") == "whole"
     ):
@@ -119,6 +124,14 @@ def _pool(features: Any, probabilities: Any, labels: Any, bias: bool) -> Pool:
             f"{tuple(p.shape)}"
         )
     return Pool(h, p.to(h.dtype), y, bias)
+
+
+def _head(head: Any, pool: Pool) -> Tensor:
+    weights = _tensor("head", head)
+    expected = (pool.classes, pool.features.shape[1])
+    if tuple(weights.shape) != expected:
+        raise DataError(f"head must have shape {expected}, got {tuple(weights.shape)}")
+    return weights
 
 
 def _target(target: Any, pool: Pool) -> Tensor:

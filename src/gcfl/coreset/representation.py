@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from gcfl.base.data_types import Coreset, Tree
-from gcfl.coreset.facility import cosine, facility_location, negative_distance
+from gcfl.base.options import NonNegative
+from gcfl.coreset.facility import cosine, facility_location, most_central, negative_distance
 from gcfl.coreset.gradients import Gradients
 from gcfl.coreset.pool import Pool, Split
 from gcfl.coreset.selector import ByClass, Draw, WithVariants
@@ -36,18 +37,40 @@ class FacilityLocation(WithVariants):
 class Crust(ByClass):
     """CRUST (Mirzasoleiman, Cao, Leskovec 2020): medoids of the last-layer gradients, per class.
 
-    min over |X| <= b of Σ_i min_{j in X} ‖g_i - g_j‖ with g_j = (p_j - onehot(y_j)) ⊗ [h_j, 1], as
-    facility location on D - distance; weights are the clusters' sizes. The idea is that samples
-    with clean labels cluster and wrong ones scatter.
+    formula: min over |X| <= b of Σ_i min_{j in X} ‖g_i - g_j‖ with g_j = (p_j - onehot(y_j)) ⊗
+    [h_j, 1], as facility location on D - distance; weights are the clusters' sizes. The idea is
+    that samples with clean labels cluster and wrong ones scatter.
+
+    released: what the code of its authors returns, and that of GCFL's. There a candidate's value
+    is compared as f(X + j), not as the gain f(X + j) - f(X), so that the lazy heap accepts every
+    candidate in the order of its first value: the b points with the largest row sum of
+    similarities Σ_i (D - ‖g_i - g_j‖), in g_j = ∂L/∂h_j = (p_j - onehot(y_j)) W (d,), the gradient
+    with respect to the last layer's input. Weights are the points of the class nearer than
+    `radius`. Equal sums: the later sample first. Central points, not medoids: one cluster may have
+    them all.
     """
 
     name: ClassVar[str] = "crust"
-    summary: ClassVar[str] = "medoids of the last-layer gradients per class (CRUST)"
+    summary: ClassVar[str] = (
+        "medoids of the last-layer gradients per class, or the most central points (CRUST)"
+    )
+
+    crust: Literal["formula", "released"] = "formula"
+    """medoids, as CRUST's formula says, or the most central points, as its released code returns"""
+    radius: NonNegative = 2.0
+    """a point's weight is how many of its class are nearer than this (crust = "released")"""
 
     def pick(
         self, pool: Pool, target: Tensor | None, budget: int, draw: Draw, memory: Tree
     ) -> tuple[Coreset, Tree]:
-        return _medoids(pool, pool.whole(), budget, self.split), {}
+        if self.crust == "formula":
+            return _medoids(pool, pool.whole(), budget, self.split), {}
+        gradients = pool.feature_gradients()
+
+        def one_class(label: int, rows: Tensor, share: int) -> Coreset:  # noqa: ARG001
+            return most_central(gradients[rows], share, self.radius)
+
+        return pool.each_class(budget, self.split, one_class), {}
 
 
 class Craig(ByClass):

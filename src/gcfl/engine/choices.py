@@ -33,7 +33,8 @@ class SharedPass:
         columns = (outputs.features.cpu(), probabilities.cpu(), data.y.index_select(0, rows))
         sizes = data.partition.sizes[self.due].tolist()
         parts = zip(*(torch.split(column, sizes) for column in columns), strict=True)
-        pools = (Pool(h, p, y, network.bias) for h, p, y in parts)
+        head = network.head_weights(self.model)
+        pools = (Pool(h, p, y, network.bias, head=head) for h, p, y in parts)
         return dict(zip(self.due, pools, strict=True))
 
     def pool(self, client: int) -> Pool:

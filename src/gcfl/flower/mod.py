@@ -235,13 +235,15 @@ def _pool(model: nn.Module, data: Any, read: Read | None, target: Tensor | None)
         probabilities.append(torch.softmax(outputs.logits.float(), dim=1).cpu())
         labels.append(y)
     bias = network is not None and network.bias
+    head = None if network is None else network.head_weights(network.tree())
     width = features[0].shape[1] + bias
     if target is not None and width != target.shape[1]:
         raise ConfigError(
             f"the last layer has {target.shape[1]} numbers per class at the server, {width} at "
             "this client"
         )
-    return Pool(torch.cat(features), torch.cat(probabilities), torch.cat(labels), bias)
+    seen = torch.cat(features), torch.cat(probabilities), torch.cat(labels)
+    return Pool(*seen, bias, head=head)
 
 
 def _recall(store: Store, run: int) -> tuple[Groups, int]:

@@ -50,7 +50,8 @@ class Setting:
         """Samples as a model sees them: one forward pass without autograd."""
         outputs = self.network.outputs(model, shard.x)
         probabilities = torch.softmax(outputs.logits, dim=1)
-        return Pool(outputs.features.cpu(), probabilities.cpu(), shard.y, self.network.bias)
+        columns = outputs.features.cpu(), probabilities.cpu(), shard.y
+        return Pool(*columns, self.network.bias, head=self.network.head_weights(model))
 
 
 @dataclass(frozen=True)

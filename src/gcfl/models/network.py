@@ -141,6 +141,14 @@ class Network:
             raise ModelError(self._no_head)
         return self.head_name
 
+    def head_weights(self, tree: Tree) -> Tensor | None:
+        """W (C, d) of the last layer in this tree, on the CPU; None where it has no such tensor."""
+        mine = {} if self.head is None else self.head._parameters
+        for members, leaf, name in self._slots:
+            if members is mine and leaf == "weight":
+                return tree[name].detach().cpu()
+        return None
+
     def tree(self) -> Tree:
         """The module's own weights and buffers, copied."""
         return {name: tensor.detach().clone() for name, tensor in _tensors(self.module)}
