@@ -202,10 +202,14 @@ def machine() -> dict[str, str]:
         (line.partition(":")[2].strip() for line in lines if line.startswith("model name")),
         "unknown",
     )
+    keys = ("cpu family", "model\t", "stepping", "flags")
+    flags = "".join(sorted({line for line in lines if line.startswith(keys)}))
     return {
         "torch": torch.__version__,
         "capability": torch.backends.cpu.get_cpu_capability(),
         "processor": name,
+        # One name stands for several processors, for which BLAS takes different kernels.
+        "flags": hashlib.sha256(flags.encode()).hexdigest()[:12],
     }
 
 

