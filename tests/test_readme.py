@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
+import sys
 import tomllib
 
 import pytest
@@ -31,7 +33,13 @@ def test_the_toml_is_valid():
 
 
 @pytest.mark.parametrize(
-    "line", [line for line in re.findall(r"^gcfl .*$", README, re.M) if "..." not in line]
+    "line",
+    [
+        line
+        for block in re.findall(r"^```\w*\n(.*?)^```$", README, re.S | re.M)
+        for line in re.findall(r"^gcfl .*$", block, re.M)
+        if "..." not in line
+    ],
 )
 def test_the_commands_run(line, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -43,6 +51,28 @@ def test_the_commands_run(line, tmp_path, monkeypatch):
     if words[0] == "show":
         run(tmp_path / "runs")
     assert cli.main(words) == 0
+
+
+def test_the_methods_are_those_of_the_catalogue():
+    """Every word of `gcfl list methods` is named, and each list has as many as it says."""
+    # A process of its own: other tests register methods in theirs.
+    out = subprocess.run(
+        [sys.executable, "-m", "gcfl", "list", "methods"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    listed = {line.split()[0] for line in out.splitlines()}
+    paragraph = " ".join(README.split("Methods compose by name")[1].split("A run is")[0].split())
+    paragraph = paragraph.replace(" [against liars](docs/security.md)", "")
+    named = []
+    for number, words in re.findall(
+        r"(two|four|six|seven|ten) [a-z ]+ \(([a-z-,; ]+)\)", paragraph
+    ):
+        members = re.split("[,;] ", words)
+        assert len(members) == {"two": 2, "four": 4, "six": 6, "seven": 7, "ten": 10}[number], words
+        named += members
+    assert sorted(named) == sorted(listed - {"fedavg", "robust"})
 
 
 def test_links_lead_somewhere():
