@@ -19,7 +19,7 @@ from gcfl.base.errors import ConfigError
 from gcfl.engine.checkpoint import Checkpoint
 from gcfl.engine.prepare import Given, Prepared, federate, prepare
 from gcfl.experiment import Experiment
-from gcfl.labels import GRID, NoiseModel, label_posterior, rate_interval
+from gcfl.labels import GRID, NoiseModel, label_posterior, rate_interval, with_neighbours
 from gcfl.labels.evidence import NEVER, fits, past, put_together
 from gcfl.labels.strangeness import Strangeness, fit_strangeness
 from gcfl.methods import Setting
@@ -87,8 +87,12 @@ class Judge:
             evidence = np.where(unused, EVIDENCE.index("unused"), EVIDENCE.index("looks"))
         else:
             notes = (*notes, _NO_EVIDENCE)
-        low, high = rate_interval(logits, labels, known, seed=seed)
-        posterior = put_together(found.posterior, mean)
+        ends = rate_interval(logits, labels, known, seed=seed)
+        seen = put_together(found.posterior, mean)
+        posterior = with_neighbours(seen, labels, pool.features)
+        # What neighbours add to the share of wrong labels, they add to the rate.
+        more = float((seen - posterior)[rows, labels].mean())
+        low, high = (min(max(end + more, 0.0), 1.0) for end in ends)
         confidence, suggested = posterior.max(dim=1)
         return Findings(
             site=site,
@@ -100,7 +104,7 @@ class Judge:
             confidence=confidence.numpy(),
             strange=self.usual.of(pool.features).numpy(),
             evidence=evidence,
-            rate=found.rate,
+            rate=min(max(found.rate + more, 0.0), 1.0),
             interval=(low if low > _NONE else 0.0, high),
             transition=full.transition.numpy(),
             prior=found.prior.numpy(),

@@ -14,6 +14,7 @@ from gcfl.labels.calibration import Calibration, fit_calibration, fit_temperatur
 from gcfl.labels.correction import corrected_losses, log_columns, losses_from_columns
 from gcfl.labels.interval import rate_interval
 from gcfl.labels.mixture import intrinsic_dimensions, relabelled, upper_component
+from gcfl.labels.neighbours import with_neighbours
 from gcfl.labels.posterior import (
     GRID,
     LabelPosterior,
@@ -43,4 +44,5 @@ __all__ = [
     "relabelled",
     "symmetric_transition",
     "upper_component",
+    "with_neighbours",
 ]
