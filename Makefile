@@ -37,7 +37,7 @@ table: $(VENV)/.dev
 	$(BIN)/python benchmarks/methods.py
 
 docs: $(VENV)/.docs
-	$(BIN)/mkdocs build --strict
+	$(BIN)/zensical build --clean --strict
 
 clean:
 	rm -rf $(VENV) site runs demo

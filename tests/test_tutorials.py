@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 
 import pytest
 
@@ -12,30 +11,15 @@ from gcfl import cli
 from gcfl.base.errors import ConfigError
 from gcfl.methods import catalogue
 from gcfl.methods.base import Plain
-from helpers import ROOT, same_bits
+from helpers import same_bits
+from pages import blocks, play
 
 
-def blocks(page):
-    """Code blocks in order: ("python", text) or ("", commands)."""
-    return re.findall(r"```(\w*)\n(.*?)```", (ROOT / "docs" / page).read_text(), re.S)
-
-
-def test_own_data(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("GCFL_DATA_HOME", str(tmp_path / "home"))
-    names = {"__name__": "tutorial"}
-    for language, text in blocks("own-data.md"):
-        if language == "python":
-            capsys.readouterr()
-            exec(compile(text, "tutorial", "exec", dont_inherit=True), names)  # noqa: S102
-            continue
-        if language == "toml":
-            (tmp_path / "compare.toml").write_text(text)
-            continue
-        for line in text.strip().splitlines():
-            assert cli.main([*shlex.split(line)[1:], "--quiet"]) == 0, line
-    table, photos, *rest = capsys.readouterr().out.strip().splitlines()
-    assert rest[-1].endswith("report.html")
+def test_own_data(tmp_path, monkeypatch):
+    played = play("docs/own-data.md", tmp_path, monkeypatch, short=False)
+    *_, told, _, last = played.printed
+    table, photos = told.splitlines()
+    assert last.splitlines()[-1].endswith("report.html")
     page = (tmp_path / "report.html").read_text()
     assert all(
         name in page for name in ("Photos with 40% wrong labels", "fedavg", "random", "gcfl")
@@ -54,19 +38,15 @@ def test_own_data(tmp_path, monkeypatch, capsys):
 
 def test_texts(tmp_path, monkeypatch, capsys):
     pytest.importorskip("pandas", reason="pandas is not installed")
-    monkeypatch.chdir(tmp_path)
-    names = {"__name__": "tutorial"}
-    first, (_, command), last = blocks("texts.md")
-    exec(compile(first[1], "tutorial", "exec", dont_inherit=True), names)  # noqa: S102
-    assert cli.main([*shlex.split(command)[1:], "--quiet"]) == 0
-    (folder,) = (tmp_path / "runs").iterdir()
-    capsys.readouterr()
-    exec(compile(last[1], "tutorial", "exec", dont_inherit=True), names)  # noqa: S102
-    accuracy, predicted = capsys.readouterr().out.splitlines()
+    played = play("docs/texts.md", tmp_path, monkeypatch, short=False)
+    names = played.names
+    frame = names["result"]
+    (folder,) = (one for one in (tmp_path / "runs").iterdir() if one != frame.folder.resolve())
+    accuracy, predicted = played.printed[-1].splitlines()
     assert accuracy.endswith("with 6 shops")
     assert float(accuracy.split()[1]) > 0.9
     assert predicted == "delivery, repair"
-    by_command, frame = gcfl.load(folder), names["result"]
+    by_command = gcfl.load(folder)
     assert by_command.accuracy == frame.accuracy  # a frame is what its file is
     for name, tensor in frame.model.tree.items():
         assert tensor.equal(by_command.model.tree[name])
@@ -87,18 +67,9 @@ def test_texts(tmp_path, monkeypatch, capsys):
         )
 
 
-def test_an_audit_and_a_second_run(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("GCFL_DATA_HOME", str(tmp_path / "home"))
-    names = {"__name__": "tutorial"}
-    _, *rest = blocks("audit.md")  # the first only says what the command is like
-    for language, text in rest:
-        if language == "python":
-            exec(compile(text, "tutorial", "exec", dont_inherit=True), names)  # noqa: S102
-        elif not language:
-            for line in text.strip().splitlines():
-                assert cli.main([*shlex.split(line)[1:], "--quiet"]) == 0, line
-    lines = capsys.readouterr().out.splitlines()
+def test_an_audit_and_a_second_run(tmp_path, monkeypatch):
+    played = play("docs/audit.md", tmp_path, monkeypatch, short=False)
+    lines = "".join(played.printed).splitlines()
     called = next(line for line in lines if "labels are called wrong" in line)
     shares = [int(one) for one in re.findall(r"(\d+)%", called)]
     assert min(shares) > 80
@@ -107,12 +78,8 @@ def test_an_audit_and_a_second_run(tmp_path, monkeypatch, capsys):
 
 
 def test_a_method_of_ones_own(tmp_path, monkeypatch, own_words):
-    monkeypatch.chdir(tmp_path)
-    names: dict = {"__name__": "tutorial"}
-    for language, text in blocks("new-method.md"):
-        assert language == "python"
-        assert len(text.strip().splitlines()) < 40
-        exec(compile(text, "tutorial", "exec", dont_inherit=True), names)  # noqa: S102
+    assert all(len(block.code.splitlines()) < 40 for block in blocks("docs/new-method.md"))
+    names = play("docs/new-method.md", tmp_path, monkeypatch).names
     assert names["result"].finished
     assert names["result"].config["local"]["calm"] == 0.02
     settings = {
