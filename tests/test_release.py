@@ -119,7 +119,15 @@ def test_the_citation():
     ]
 
 
-@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "SECURITY.md", "examples/README.md"])
+@pytest.mark.parametrize(
+    "page",
+    [
+        "CONTRIBUTING.md",
+        "SECURITY.md",
+        "examples/README.md",
+        "examples/flower-quickstart/README.md",
+    ],
+)
 def test_pages_lead_somewhere(page):
     targets = LINK.findall((ROOT / page).read_text())
     assert targets
