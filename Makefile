@@ -7,7 +7,7 @@ TORCH := $(shell sed -n '/^torch==/p' constraints.txt)
 # One thread per process: two threads on a shared core are slower than one.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-slow lint bench table docs clean
+.PHONY: demo test test-slow lint bench table docs lock clean
 
 demo: $(VENV)/.run
 	$(BIN)/gcfl demo
@@ -38,6 +38,9 @@ table: $(VENV)/.dev
 
 docs: $(VENV)/.docs
 	$(BIN)/zensical build --clean --strict
+
+lock: $(VENV)/.run
+	$(BIN)/python .ci/lock.py
 
 clean:
 	rm -rf $(VENV) site runs demo
