@@ -36,7 +36,8 @@ def test_every_part_shows_its_own_default_and_every_choice_its_values():
 
 def test_the_sweep_of_the_docs_is_valid(tmp_path):
     text = (ROOT / "docs" / "compare.md").read_text()
-    (block,) = (code for code in re.findall(r"```toml\n(.*?)```", text, re.S) if "[sweep]" in code)
+    blocks = re.findall(r"^```toml.*?\n(.*?)^```", text, re.S | re.M)
+    (block,) = (code for code in blocks if "[sweep]" in code)
     (tmp_path / "noise.toml").write_text(block)
     plan = read_plan(str(tmp_path / "noise.toml"))
     assert len(plan.cells) == 3 * 3 * 2 * 2

@@ -84,10 +84,54 @@ def test_a_name_hides_its_line(page, browser):
     assert browser.ask(shown) == 2
     browser.ask("document.querySelector('button[data-shows]').click()")
     assert browser.ask(shown) == 1
-    # in every legend
-    assert browser.ask("document.querySelectorAll('button[aria-pressed=false]').length") > 1
+    # one legend for all plots
+    assert browser.ask("document.querySelectorAll('button[aria-pressed=false]').length") == 1
+    assert browser.ask("document.querySelectorAll('#cpu-1 [data-line].off').length") == 1
     browser.ask("document.querySelector('button[data-shows]').click()")
     assert browser.ask(shown) == 2
+
+
+HEADING = "parseFloat(getComputedStyle(document.querySelector('h3')).fontSize)"
+AXIS = "document.querySelector('#rounds-0 text').getBoundingClientRect().height"
+
+
+def test_the_width_is_used(page, browser):
+    """Two columns on a desk, one on a phone; axis text is smaller than headings, and readable."""
+    lefts = (
+        "[...new Set([...document.querySelectorAll('figure')].map("
+        "(one) => Math.round(one.getBoundingClientRect().left)))].length"
+    )
+    widest = (
+        "Math.max(...[...document.querySelectorAll('figure')].map("
+        "(one) => one.getBoundingClientRect().right))"
+    )
+    for width, columns in ((1280, 2), (390, 1)):
+        browser.open(page, width)
+        assert browser.ask(lefts) == columns
+        assert browser.ask(widest) > 0.94 * width
+        # a line of text is about 1.2 times as high as its letters
+        assert 9 < browser.ask(AXIS) / 1.2 < browser.ask(HEADING)
+
+
+def test_a_table_that_scrolls_says_so(page, browser):
+    table = "document.querySelector('.scroll')"
+    kinds = f"[...{table}.classList].slice(1).sort().join(' ')"
+    settled = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+    browser.open(page, 390)
+    browser.ask(settled)
+    assert browser.ask(kinds) == "after"
+    assert "gradient" in browser.ask(f"getComputedStyle({table}).maskImage")
+    assert browser.ask(f"{table}.focus(), document.activeElement === {table}")
+    browser.ask(f"{table}.scrollLeft = 40")
+    browser.ask(settled)
+    assert browser.ask(kinds) == "after before"
+    browser.ask(f"{table}.scrollLeft = 4000")
+    browser.ask(settled)
+    assert browser.ask(kinds) == "before"
+    browser.open(page, 1280)
+    browser.ask(settled)
+    assert browser.ask(kinds) == ""
+    assert browser.ask(f"{table}.hasAttribute('tabindex')") is False
 
 
 def test_it_prints(page, browser, tmp_path):

@@ -12,8 +12,8 @@ import pytest
 import gcfl
 from gcfl import experiment as config
 from gcfl.base.errors import ConfigError
+from gcfl.report.axes import log_ticks, number, ticks
 from gcfl.report.build import report
-from gcfl.report.svg import log_ticks, number, ticks
 from helpers import run, tiny
 
 VOID = {"meta"}

@@ -12,7 +12,7 @@ from gcfl.results.groups import study
 from gcfl.results.lead import lead
 from gcfl.results.measures import spread
 from gcfl.results.run import Run
-from gcfl.results.verdict import verdicts
+from gcfl.results.verdict import headline, verdicts
 
 
 @pytest.fixture
@@ -157,8 +157,8 @@ def test_the_lead_is_that_of_the_same_seeds_or_of_all():
 def test_a_verdict_names_its_doubts(made):
     found = study([made(0.9), made(0.8, method="fedavg"), made(0.99, method="skyline")])
     assert verdicts(found) == [
-        "gcfl is 10.0 points above fedavg, but one seed says little: three or more (--seeds 3) "
-        "tell more."
+        "gcfl is 10.0 points above fedavg, but one seed proves nothing: play three or "
+        "more (--seeds 3)."
     ]
     clear = [made(0.9 + s / 100, seed=s) for s in (0, 1)]
     clear += [made(0.8, seed=s, method="fedavg") for s in (0, 1)]
@@ -166,6 +166,33 @@ def test_a_verdict_names_its_doubts(made):
     (said,) = verdicts(study(clear))
     assert "2 seeds cannot tell it from random (10.5 ± 70.0 points behind)" in said
     assert verdicts(study([made(0.9)])) == []
+
+
+def test_one_sentence_for_the_whole_study(made):
+    two = [made(0.9), made(0.8, method="fedavg")]
+    assert headline(study(two)) == verdicts(study(two))[0]
+    assert headline(study(two[:1])) == (
+        "gcfl ends at 90.0% with one seed, which proves nothing about another."
+    )
+    seeds = [made(0.9, seed=0), made(0.92, seed=1)]
+    assert headline(study(seeds)).startswith("gcfl ends at 91.0 ± 1.4%, mean ± sd of 2 seeds")
+    scenes = []
+    for noise, rival in ((0.0, 0.95), (0.2, 0.7), (0.4, 0.6)):
+        for seed in (0, 1):
+            moved = rival + (0.1 * seed if noise == 0.0 else 0.02 * seed)
+            scenes.append(made(0.9, seed=seed, data__noise=noise))
+            scenes.append(made(moved, seed=seed, method="fedavg", data__noise=noise))
+    found = study(scenes)
+    # fedavg, 0.95 and 1.05: ahead by 10 ± 7.1 points; gcfl by 19 ± 1.4 and 29 ± 1.4
+    assert headline(found) == (
+        "Of 3 problems: in 2 gcfl is ahead by more than the seeds' spread (19.0 ± 1.4 points to "
+        "29.0 ± 1.4 points); in 1 fedavg is ahead by more than the seeds' spread "
+        "(10.0 ± 7.1 points)."
+    )
+    assert len(found.best) == 3
+    first = study([one for one in scenes if one.seed == 0])
+    assert headline(first) == "Of 3 problems: in 3 one seed proves nothing."
+    assert first.best == []
 
 
 def test_a_name_tells_of_the_loss(made):

@@ -99,7 +99,7 @@ def test_a_new_field_needs_the_record_and_a_line_here(tmp_path, monkeypatch):
     (file,) = report(tmp_path / "runs", tmp_path / "a.csv")
     assert "temperature_mean" in file.read_text()
     page = report(tmp_path / "runs", tmp_path / "a.html", data=False)[0].read_text()
-    assert "<h2>Temperature over rounds</h2>" in page
+    assert "<h3>Temperature over rounds</h3>" in page
     assert '<figure id="temperature-0">' in page
     figures = report(tmp_path / "runs", tmp_path / "figures", "png", data=False)
     assert "temperature-over-rounds" in {figure.stem for figure in figures}

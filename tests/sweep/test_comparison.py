@@ -102,7 +102,7 @@ def test_from_python_with_arrays_and_a_class(tmp_path):
     assert found.report.exists()
     runs = gcfl.compare(found.runs[0], str(found.runs[2].folder))
     assert [run.method for run in runs.runs] == ["fedavg", "gcfl"]
-    assert "one seed says little" in runs.verdict
+    assert "one seed proves nothing" in runs.verdict
 
 
 def test_cases_have_names_and_settings():

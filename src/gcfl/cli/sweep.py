@@ -8,12 +8,16 @@ import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gcfl.base.errors import ConfigError, did_you_mean
-from gcfl.base.text import visible
+from gcfl.base.errors import ConfigError, RunError, did_you_mean
+from gcfl.base.text import count, visible
 from gcfl.cli.playing import at_least_one, complain, play
 from gcfl.cli.settings import add_group, add_verb
+
+if TYPE_CHECKING:
+    from gcfl.results.groups import Study
+    from gcfl.sweep import Plan
 
 
 def add(verbs: Any, common: argparse.ArgumentParser) -> None:
@@ -24,6 +28,10 @@ def add(verbs: Any, common: argparse.ArgumentParser) -> None:
     how.add_argument("--jobs", type=int, help="runs at a time (one per core)")
     out = "where runs, tables and the figure go (sweeps/NAME, or sweeps/NAME-SCALE)"
     how.add_argument("--out", type=Path, help=out)
+    draw = "play nothing: the table and the figure of what is finished, at any depth below --out"
+    how.add_argument("--draw", action="store_true", help=draw)
+    figure = "where the figure goes, .png or .svg (figure.png in --out)"
+    how.add_argument("--figure", metavar="FILE", type=Path, help=figure)
     about = "all runs of a sweep file or a recipe that are not finished yet"
     sweep = add_verb(verbs, how, "sweep", _sweep, about)
     sweep.add_argument("source", metavar="FILE|RECIPE")
@@ -48,24 +56,43 @@ def add(verbs: Any, common: argparse.ArgumentParser) -> None:
 
 
 def _sweep(options: argparse.Namespace, _: list[str]) -> None:
-    from gcfl.report.terminal import print_table, wide
     from gcfl.sweep import grouped, read_plan, write_summary
-    from gcfl.sweep.summary import draw, notes, paper_column
+    from gcfl.sweep.summary import draw, there
 
     at_least_one(options, "seeds", "jobs")
+    if options.figure and options.figure.suffix.lower() not in (".png", ".svg"):
+        raise ConfigError(f"--figure must end in .png or .svg, got {options.figure}")
     plan = read_plan(options.source, options.scale, options.seeds)
     out = options.out or plan.folder
-    outcomes = play(plan, out / "runs", options.jobs, options.quiet)
-    study = grouped(outcomes)
-    summary = write_summary(plan, outcomes, study, out)
-    if not options.quiet and study.groups:
+    picture = options.figure or out / "figure.png"
+    if options.draw:
+        outcomes = there(plan, out)
+        missing = len(plan.cells) - len(outcomes)
+        if not outcomes:
+            raise RunError(
+                f"none of the {count(missing, 'run')} of {plan.name} is finished in {out}"
+            )
+        _tell(plan, grouped(outcomes), options.quiet)
+        if missing:
+            print(f"{missing} of {count(len(plan.cells), 'run')} not there, and left out")
+    else:
+        outcomes = play(plan, out / "runs", options.jobs, options.quiet)
+        summary = write_summary(plan, outcomes, grouped(outcomes), out)
+        _tell(plan, grouped(outcomes), options.quiet)
+        print(summary)
+    if figure := draw(plan, grouped(outcomes), picture):
+        print(figure)
+    complain(outcomes)
+
+
+def _tell(plan: Plan, study: Study, quiet: bool) -> None:
+    from gcfl.report.terminal import print_table, wide
+    from gcfl.sweep.summary import notes, paper_column
+
+    if not quiet and study.groups:
         print_table(study, str(plan.title), wide(), paper_column(plan, study))
         for line in notes(plan, study):
             print(visible(line))
-    print(summary)
-    if figure := draw(plan, study, out / "figure.png"):
-        print(figure)
-    complain(outcomes)
 
 
 def _demo(options: argparse.Namespace, _: list[str]) -> None:

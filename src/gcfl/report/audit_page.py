@@ -13,7 +13,7 @@ from typing import Any
 from gcfl import __version__
 from gcfl.report.audit_samples import Inputs, Typical, class_names, json_block, samples
 from gcfl.report.audit_summary import commonest_pairs, label_counts, percent, summary
-from gcfl.report.markup import document
+from gcfl.report.markup import document, scrolling
 from gcfl.results.findings import Findings
 
 _MOST_CLASSES = 20  # of a matrix that one can still read; also the pairs shown where there are more
@@ -46,7 +46,7 @@ def audit_page(
         body.append("<p>There are no samples.</p>")
     body.append(f'<p class="note">Page made by gcfl {escape(__version__)}.</p>')
     body.append(json_block(data, "data"))
-    return document(title, body, ["page.css", "audit.css"], ["audit.js"], images=True)
+    return document(title, body, ["page.css", "audit.css"], ["tables.js", "audit.js"], images=True)
 
 
 def _confusion(sites: Sequence[Findings]) -> list[str]:
@@ -69,7 +69,7 @@ def _confusion(sites: Sequence[Findings]) -> list[str]:
         return [
             head,
             words,
-            f'<div class="scroll"><table class="pairs">{inside}</table></div>',
+            scrolling(f'<table class="pairs">{inside}</table>'),
             press,
         ]
     heads = "".join(f'<th scope="col"><div>{escape(name)}</div></th>' for name in names)
@@ -84,8 +84,7 @@ def _confusion(sites: Sequence[Findings]) -> list[str]:
     return [
         head,
         f'<p class="note" id="matrix">{words}: a line per label, a column per suggested class.</p>',
-        '<div class="scroll"><table class="matrix" aria-labelledby="matrix">'
-        f"{inside}</table></div>",
+        scrolling(f'<table class="matrix" aria-labelledby="matrix">{inside}</table>'),
         press,
     ]
 
@@ -163,7 +162,7 @@ def _lists(data: dict[str, Any]) -> list[str]:
             note = f"{which} shown with their picture."
         else:
             head = '<thead><tr id="heads"></tr></thead><tbody id="worst"></tbody>'
-            room = f'<div class="scroll"><table class="worst">{head}</table></div>'
+            room = scrolling(f'<table class="worst">{head}</table>')
             note = (
                 f"{which} shown with the columns that are farthest from the clean set's mean, in "
                 f"standard deviations (sd) of the clean set."

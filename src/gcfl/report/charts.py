@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from gcfl.base.errors import ConfigError, did_you_mean
-from gcfl.report.plots import Bars, Chart, Line, Plot, Section
+from gcfl.report.plots import ALIKE, Bars, Chart, Line, Plot, Section
 from gcfl.results.groups import ACCURACY, Group, Study, settings_text, short, shown
 from gcfl.results.measures import MEASURES, Measure, measure, seen_in
 from gcfl.results.outcome import KINDS
@@ -25,7 +25,11 @@ SWEPT = {
     "coreset.budget": "budget (share of a client's samples)",
     "cohort": "cohort (clients per round)",
     "data.alpha": "Dirichlet α (small is skewed)",
-    "data.validation": "the server's clean set (share, or samples)",
+    "data.validation": "clean samples at the server",
+}
+_SHARES = {  # the same of sizes that are given as shares
+    "cohort": "cohort (share of the clients)",
+    "data.validation": "clean set at the server (share of all samples)",
 }
 # What adds up from round to round: its axis, the measure, and how much of it is one of the axis.
 _COSTS = {
@@ -33,7 +37,7 @@ _COSTS = {
     "client-cpu": ("the clients' CPU-seconds", measure("client_cpu_seconds"), 1.0),
     "bytes": ("MB sent, both ways", measure("bytes"), 1e6),
 }
-_WISHES = ("kind", "x", "y", "panels", "floor")
+_WISHES = ("kind", "x", "y", "panels", "floor", "highlight")
 _ALIASES = {"best": "best_accuracy"}
 Panels = dict[str, dict[str, list[Group]]]  # by title and the line's name
 
@@ -60,7 +64,23 @@ def sections(study: Study) -> list[Section]:
         found.append(Section(f"{one.title.capitalize()} over rounds", notes, charts))
     times = ["CPU-seconds, summed over clients, mean over rounds and seeds."]
     found.append(Section("Time per round", times, _times(study)))
-    return [section for section in found if section.plots or section.notes]
+    return [_marked(section, study) for section in found if section.plots or section.notes]
+
+
+def _marked(section: Section, study: Study) -> Section:
+    """With the lines of starred groups strong, each in the charts of its scene."""
+    plots = [
+        _strong(plot, [group.line for group in study.best if group.scene == plot.title])
+        if isinstance(plot, Chart)
+        else plot
+        for plot in section.plots
+    ]
+    return replace(section, plots=plots)
+
+
+def _strong(chart: Chart, names: Sequence[str]) -> Chart:
+    lines = [replace(line, strong=line.name in names) for line in chart.lines]
+    return replace(chart, lines=lines)
 
 
 def asked(
@@ -89,7 +109,7 @@ def asked(
 
 def figure(study: Study, title: str, wish: Mapping[str, Any]) -> Section:
     """The plots that the [figure] of a sweep asks for: y over x, a panel for each value of
-    `panels`. floor: where a panel's y axis starts, by that value.
+    `panels`. floor: where a panel's y axis starts, by that value. highlight: the line to look at.
     """
     x, y, by = asked(wish, [group.values for group in study.groups])
     varied = [
@@ -113,35 +133,46 @@ def figure(study: Study, title: str, wish: Mapping[str, Any]) -> Section:
     else:
         plots = [_points(place, *panel, x, y) for place, panel in enumerate(panels.items())]
     plots = [
-        replace(plot, floor=floors.get(plot.title)) if isinstance(plot, Chart) else plot
+        _strong(replace(plot, floor=floors.get(plot.title)), [wish.get("highlight", "")])
+        if isinstance(plot, Chart)
+        else plot
         for plot in plots
     ]
-    seeds = max(len(group.used) for group in study.groups)
-    return Section(f"{title}; mean ± sd of {seeds} seeds" if seeds > 1 else title, [], plots)
+    seeds = sorted({len(group.used) for group in study.groups})
+    many = f"{seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else str(seeds[0])
+    return Section(f"{title}; mean ± sd of {many} seeds" if seeds[-1] > 1 else title, [], plots)
 
 
 def _courses(panels: Panels, id: str, y: Measure, cost: str | None = None) -> list[Chart]:
-    """Over the rounds, or what they cost: a chart for each panel, the mean over seeds. A measure
-    that is at its largest all the time shows nothing worth a plot.
-    """
+    """Over the rounds, or what they cost: a chart for each panel, the mean over seeds."""
     axis, spent, unit = _COSTS[cost] if cost else ("rounds", None, 1.0)
     charts = []
     for place, (title, groups) in enumerate(panels.items()):
         lines = [
             _course(name, one, y, spent, unit) for name, many in groups.items() for one in many
         ]
-        lines = [line for line in lines if line.x and line.x[-1] > 0]
-        if not lines or (y is not ACCURACY and _all_at_top(lines, y)):
+        lines = [_level(line) if line.x and line.x[-1] == 0 else line for line in lines if line.x]
+        courses = [line for line in lines if not line.level]
+        if not courses or (y is not ACCURACY and _dull(lines, y)):
             continue
-        ends = [line.x[-1] for line in lines]
-        starts = min(line.x[0] for line in lines)
+        ends = [line.x[-1] for line in courses]
+        starts = min(line.x[0] for line in courses)
         log = cost is not None and max(ends) > LOG_FROM * min(ends) and starts > 0
-        charts.append(Chart(f"{id}-{place}", title, axis, y, lines, log))
+        equal = min(ends) if cost and max(ends) > ALIKE * min(ends) else None
+        charts.append(Chart(f"{id}-{place}", title, axis, y, lines, log, equal=equal))
     return charts
 
 
-def _all_at_top(lines: Sequence[Line], y: Measure) -> bool:
-    return all(value == y.style.top for line in lines for value in line.y)
+def _level(line: Line) -> Line:
+    """Where it ended, of one that spends nothing of what the axis counts."""
+    sd = line.sd[-1:] if line.sd else None
+    return Line(line.name, [0.0], line.y[-1:], sd, line.rounds[-1:], level=True)
+
+
+def _dull(lines: Sequence[Line], y: Measure) -> bool:
+    """Nothing worth a plot: always at its largest, or told once."""
+    at_top = all(value == y.style.top for line in lines for value in line.y)
+    return at_top or all(len(line.x) == 1 for line in lines)
 
 
 def _course(name: str, group: Group, y: Measure, cost: Measure | None, unit: float) -> Line:
@@ -180,8 +211,8 @@ def _number(one: Measure, record: Any) -> float:
 
 def _cost_section(study: Study, scenes: Panels, cost: str, title: str) -> Section:
     notes = [
-        "Each point is a round: the mean of what it had cost by then, and the mean accuracy over "
-        "seeds."
+        "Over a cost, each point is a round: the mean of what it had cost by then, and the mean "
+        "accuracy over seeds."
     ]
     charts = _courses(scenes, cost, ACCURACY, cost)
     spent = _COSTS[cost][1]
@@ -190,6 +221,8 @@ def _cost_section(study: Study, scenes: Panels, cost: str, title: str) -> Sectio
         notes.append(spent.note)
     if free and cost == "bytes":
         notes.append(f"Nothing is sent by: {'; '.join(free)}.")
+    if any(chart.equal is not None for chart in charts):
+        notes.append("The dotted upright line stands where the one that costs least has ended.")
     if any(chart.log for chart in charts):
         notes.append("Where lines end far apart, the axis is logarithmic.")
     return Section(title, notes if charts else [], charts)
@@ -231,9 +264,13 @@ def _points(place: int, title: str, panel: Mapping[str, list[Group]], x: str, y:
         xs, ys = [at for at, _ in points], [found.mean for _, found in points]
         lines.append(Line(name, xs, ys, sd))
     values = [at for line in lines for at in line.x]
+    shares = any(
+        isinstance(group.values[x], float) for groups in panel.values() for group in groups
+    )
+    axis = (_SHARES if shares and x in _SHARES else SWEPT).get(x, short(x))
     log = bool(values) and min(values) > 0 and max(values) >= FAR * min(values)
     id = f"{x.replace('.', '-')}-{place}"
-    return Chart(id, title, SWEPT.get(x, short(x)), y, lines, log, points=True)
+    return Chart(id, title, axis, y, lines, log, points=True)
 
 
 def _bars(place: int, title: str, panel: Mapping[str, list[Group]], y: Measure) -> Bars:

@@ -47,7 +47,13 @@ def html_table(
         lines.append(f"<tr{mark}>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>")
     named = f' class="{kind}"' if kind else ""
     inside = f"<thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody>"
-    return f'<div class="scroll"><table{named}>{inside}</table></div>'
+    return scrolling(f"<table{named}>{inside}</table>")
+
+
+def scrolling(table: str) -> str:
+    """A table that scrolls sideways where it does not fit, by keyboard too."""
+    region = 'class="scroll" role="region" aria-label="table" tabindex="0"'
+    return f"<div {region}>{table}</div>"
 
 
 def _file(name: str) -> str:

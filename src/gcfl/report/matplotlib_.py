@@ -14,23 +14,21 @@ from typing import Any
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from gcfl.base.errors import RunError
-from gcfl.report.plots import DASHES, PALETTE, Bars, Chart, Heat, Plot, Section, line_names, look
-from gcfl.report.svg import log_ticks, number
+from gcfl.report.curves import FONT, draw_chart, name_ends
+from gcfl.report.plots import PALETTE, Bars, Chart, Heat, Plot, Section, line_names
 
-_STYLES = ("-", "--", ":", "-.")[:DASHES]
 _ACROSS = 3
-_LETTERS = 15.0  # of a legend, to an inch
+_LETTERS = 13.5  # of a legend, to an inch
+_MOST_LABELLED = 8  # lines that have their names at their ends
 _LARGEST_NUMBERED = 14
-_FEW = 5  # more bands than this hide each other
 
 
 @contextmanager
 def names_as_they_are() -> Iterator[None]:
     """Names of classes, clients and methods are text, never formulas, in whatever script."""
-    settings: dict[Any, Any] = {"text.parse_math": False, "font.size": 9}
+    settings: dict[Any, Any] = {"text.parse_math": False, "font.size": FONT}
     with matplotlib.rc_context(settings), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*[Gg]lyph.*missing")
         yield
@@ -60,36 +58,44 @@ def save(
     return files
 
 
-def _size(plot: Plot) -> tuple[float, float]:
-    """Inches across and down."""
+def _size(plot: Plot, alone: bool = False) -> tuple[float, float]:
+    """Inches across and down; a chart that stands alone is larger."""
     if isinstance(plot, Heat):
         across, down = 0.55 * len(plot.columns) + 2.6, 0.36 * len(plot.rows) + 1.4
         return float(np.clip(across, 5.0, 16.0)), float(np.clip(down, 3.0, 14.0))
     if isinstance(plot, Bars):
         return 4.6, 1.1 + 0.28 * len(plot.rows)
-    return 4.6, 3.3
+    return (6.4, 3.8) if alone else (4.6, 3.2)
 
 
 def _write(sections: Sequence[Section], path: Path, format: str, lines: Sequence[str]) -> None:
     across = min(_ACROSS, max(len(section.plots) for section in sections))
-    width = max(_size(plot)[0] for section in sections for plot in section.plots) * across
+    sizes = [[_size(plot, across == 1) for plot in section.plots] for section in sections]
+    width = max(wide for section in sizes for wide, _ in section) * across
     rows = [math.ceil(len(section.plots) / across) for section in sections]
-    legends = [_legend(section, lines) for section in sections]
+    labelled = [_labelled(section) for section in sections]
+    legends = [
+        [] if at_ends else _legend(section, lines)
+        for at_ends, section in zip(labelled, sections, strict=True)
+    ]
     columns = [_columns(names, width) for names in legends]
     heights = [
-        high * max(_size(plot)[1] for plot in section.plots)
-        + 0.5
-        + 0.2 * math.ceil(len(names) / many)
-        for section, high, names, many in zip(sections, rows, legends, columns, strict=True)
+        many * max(high for _, high in section) + 0.5 + 0.2 * math.ceil(len(names) / beside)
+        for section, many, names, beside in zip(sizes, rows, legends, columns, strict=True)
     ]
     figure = Figure(figsize=(width, sum(heights)), dpi=150, layout="constrained")
     parts = figure.subfigures(len(sections), 1, height_ratios=heights, squeeze=False)[:, 0]
+    named: list[tuple[Any, Chart]] = []
     for place, (part, section) in enumerate(zip(parts, sections, strict=True)):
-        part.suptitle("\n".join(textwrap.wrap(section.title, int(11 * width))), fontsize=11)
+        parts_of = section.title.split("; ")
+        title = "\n".join(line for one in parts_of for line in textwrap.wrap(one, int(11 * width)))
+        part.suptitle(title, fontsize=FONT + 1, fontweight="bold")
         grid = part.subplots(rows[place], across, squeeze=False).ravel()
         drawn: dict[str, Any] = {}
         for axes, plot in zip(grid[: len(section.plots)], section.plots, strict=True):
             _draw(axes, plot, lines)
+            if labelled[place] and isinstance(plot, Chart):
+                named.append((axes, plot))
             handles, names = axes.get_legend_handles_labels()
             drawn |= dict(zip(names, handles, strict=True))
         for axes in grid[len(section.plots) :]:
@@ -103,7 +109,15 @@ def _write(sections: Sequence[Section], path: Path, format: str, lines: Sequence
                 frameon=False,
                 handlelength=3,
             )
+    name_ends(figure, named, lines)
     figure.savefig(path, format=format, metadata={"Date": None} if format == "svg" else None)
+
+
+def _labelled(section: Section) -> bool:
+    """Whether its lines have their names at their ends: few lines, and panels wide enough."""
+    charts = [plot for plot in section.plots if isinstance(plot, Chart)]
+    few = all(len(chart.lines) <= _MOST_LABELLED for chart in charts)
+    return bool(charts) and len(charts) == len(section.plots) <= _ACROSS - 1 and few
 
 
 def _legend(section: Section, lines: Sequence[str]) -> list[str]:
@@ -122,7 +136,7 @@ def _columns(names: Sequence[str], width: float) -> int:
 
 
 def _draw(axes: Any, plot: Plot, lines: Sequence[str]) -> None:
-    axes.set_title(plot.title, fontsize=9)
+    axes.set_title(plot.title, fontsize=FONT)
     if isinstance(plot, Heat):
         _heat(axes, plot)
         return
@@ -132,37 +146,7 @@ def _draw(axes: Any, plot: Plot, lines: Sequence[str]) -> None:
     if isinstance(plot, Bars):
         _bars(axes, plot)
     else:
-        _chart(axes, plot, lines)
-
-
-def _chart(axes: Any, chart: Chart, lines: Sequence[str]) -> None:
-    scale = chart.y.style.scale
-    few = len(chart.lines) <= _FEW
-    for line in chart.lines:
-        place, dashes = look(lines.index(line.name))
-        colour, x, y = PALETTE[place][0], np.array(line.x), scale * np.array(line.y)
-        marker = "o" if chart.points or len(x) == 1 else ""
-        axes.plot(x, y, _STYLES[dashes], color=colour, marker=marker, markersize=4, label=line.name)
-        if line.sd:
-            sd = scale * np.array(line.sd)
-            if chart.points:
-                axes.errorbar(x, y, sd, fmt="none", ecolor=colour, elinewidth=1, capsize=2)
-            else:
-                alpha = 0.13 if few else 0.06
-                axes.fill_between(x, y - sd, y + sd, color=colour, alpha=alpha, linewidth=0)
-    if chart.log:
-        axes.set_xscale("log")
-        low, high = axes.get_xlim()
-        points = sorted({x for line in chart.lines for x in line.x})
-        places = points if chart.points and len(points) <= 8 else log_ticks(low, high)
-        axes.set_xticks(places, list(map(number, places)))
-        axes.set_xticks([], minor=True)
-    elif chart.x == "rounds":
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    low, high = chart.range()
-    axes.set_ylim(scale * low, scale * high)
-    axes.set_xlabel(f"{chart.x}, logarithmic" if chart.log else chart.x)
-    axes.set_ylabel(chart.y.head)
+        draw_chart(axes, plot, lines)
 
 
 def _bars(axes: Any, bars: Bars) -> None:

@@ -8,17 +8,17 @@ from html import escape
 from gcfl import __version__
 from gcfl.base.text import count
 from gcfl.report import tables
+from gcfl.report.figures import curves
 from gcfl.report.markup import document, html_table
-from gcfl.report.plots import Bars, Chart, Plot, Section, line_names, table
+from gcfl.report.plots import Section, line_names
 from gcfl.report.sites import MEANING, sites_of
-from gcfl.report.svg import draw, number, swatch
 from gcfl.report.tables import Beside
 from gcfl.report.track import energy_note
 from gcfl.results.collect import Collected
 from gcfl.results.groups import Study, order, shown
 from gcfl.results.measures import human, measure, seen_in
 from gcfl.results.run import Run
-from gcfl.results.verdict import verdicts
+from gcfl.results.verdict import headline, verdicts
 
 _MOST_NAMED = 5
 # The set-up in a sentence, by setting.
@@ -45,10 +45,10 @@ def page(
     lines = list(dict.fromkeys([*study.lines, *line_names(sections)]))
     body = [f"<h1>{escape(title)}</h1>", *_opening(collected, study), *_results(study)]
     body += [_paper(one) for one in paper]
-    body += [_section(section, lines) for section in sections]
+    body += curves(sections, lines)
     body += [*_sites(study.runs), *_contributions(study.runs), *_privacy(study.runs)]
     body += [*_settings(study), *_environments(study.runs), *_runs(study.runs)]
-    return document(title, body, ["page.css"], ["page.js"])
+    return document(title, body, ["page.css"], ["tables.js", "page.js"])
 
 
 def _opening(collected: Collected, study: Study) -> list[str]:
@@ -59,7 +59,10 @@ def _opening(collected: Collected, study: Study) -> list[str]:
     )
     which = several if len(seeds) > 1 else f"seed {seeds[0]}"
     what = f"{count(len(runs), 'run')} in {count(len(study.groups), 'group')}, {which}."
-    parts = [f"<p>{escape(_setup(study))}{what} Accuracy is that on the test set.</p>"]
+    said = headline(study)
+    parts = [f'<p class="verdict">{escape(said)}</p>'] if said else []
+    about = f"{escape(_setup(study))}{what} Accuracy is that on the test set."
+    parts.append(f'<p class="note">{about}</p>')
     open_ = [run for run in runs if not run.finished]
     if open_:
         names = "; ".join(f"{run.name} ({run.state})" for run in open_[:_MOST_NAMED])
@@ -94,59 +97,21 @@ def _results(study: Study) -> list[str]:
         kinds += ["scene"] if before not in (None, group.scene) else []
         marks.append(" ".join(kinds))
         before = group.scene
-    notes = [tables.best_note(study), *(one.note for one in seen_in("table")[1:] if one.note)]
-    notes += energy_note(study.runs)
+    # The first sentence of the page has told it where there is one problem only.
+    said = [f"<li>{escape(line)}</li>" for line in verdicts(study)]
+    scenes = [f"<ul>{''.join(said)}</ul>"] if len(said) > 1 else []
+    notes = [tables.best_note(study), *energy_note(study.runs)]
     paragraphs = [f'<p class="note">{escape(note)}</p>' for note in notes if note]
-    said = [f"<p>{escape(line)}</p>" for line in verdicts(study)]
-    return ["<h2>Results</h2>", *said, html_table(heads, lines, marks), *paragraphs]
+    table = html_table(heads, lines, marks)
+    return ["<h2>Results</h2>", *scenes, table, *paragraphs, _meanings(heads)]
 
 
-def _section(section: Section, lines: Sequence[str]) -> str:
-    parts = [
-        f"<h2>{escape(section.title)}</h2>",
-        *(f'<p class="note">{escape(note)}</p>' for note in section.notes),
-    ]
-    names = line_names([section])
-    used = [name for name in lines if name in names]
-    if used:
-        parts.append(
-            f'<ul class="legend">{"".join(_switch(name, lines.index(name)) for name in used)}</ul>'
-        )
-    bars = [plot for plot in section.plots if isinstance(plot, Bars)]
-    if bars:
-        blocks = "".join(_block(kind, place) for place, kind in enumerate(bars[0].kinds))
-        parts.append(f'<ul class="legend">{blocks}</ul>')
-    parts.append(
-        f'<div class="panels">{"".join(_figure(plot, lines) for plot in section.plots)}</div>'
-        if section.plots
-        else ""
-    )
-    return f"<section>{''.join(parts)}</section>"
-
-
-def _switch(name: str, place: int) -> str:
-    button = f'<button type="button" data-shows="{place}" aria-pressed="true">'
-    return f"<li>{button}{swatch(place)}{escape(name)}</button></li>"
-
-
-def _block(kind: str, place: int) -> str:
-    square = f'<rect class="fill c{place}" width="1" height="1"/>'
-    block = f'<svg class="block" viewBox="0 0 1 1" aria-hidden="true">{square}</svg>'
-    return f"<li><span>{block}{escape(kind)}</span></li>"
-
-
-def _figure(plot: Plot, lines: Sequence[str]) -> str:
-    heads, rows = table(plot)
-    texts = [[cell if isinstance(cell, str) else number(cell) for cell in row] for row in rows]
-    caption = f"<figcaption>{escape(plot.title)}</figcaption>" if plot.title else ""
-    unit = ""
-    if isinstance(plot, Chart) and not plot.points:
-        words = f"{plot.y.head} after so many rounds; long runs show some of them."
-        unit = f'<p class="note">{escape(words)}</p>'
-    return (
-        f'<figure id="{plot.id}">{caption}{draw(plot, lines)}'
-        f"<details><summary>Table</summary>{unit}{html_table(heads, texts)}</details></figure>"
-    )
+def _meanings(heads: Sequence[str]) -> str:
+    """What the columns that are there mean."""
+    known = [one for one in seen_in("table") if one.note and one.head in heads]
+    items = [f"<dt>{escape(one.title)}</dt><dd>{escape(one.note)}</dd>" for one in known]
+    what = "<summary>What the columns mean</summary>"
+    return f"<details>{what}<dl>{''.join(items)}</dl></details>" if items else ""
 
 
 def _paper(beside: Beside) -> str:

@@ -8,6 +8,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
+from gcfl.report.axes import rounded
 from gcfl.results.measures import Measure, Spread
 
 # On light paper and on dark; told apart by colour-blind readers, and by their dashes in grey print.
@@ -24,7 +27,9 @@ PALETTE = (
     ("#117733", "#7cc48a"),
 )
 DASHES = 4  # different ones that a drawing must have
+ALIKE = 1.02  # lines that end closer than this have cost the same
 _MOST_ROWS = 24
+_AIR = 0.03
 
 
 def look(place: int) -> tuple[int, int]:
@@ -35,7 +40,8 @@ def look(place: int) -> tuple[int, int]:
 @dataclass(frozen=True)
 class Line:
     """name: who; x and y (n,); sd (n,) over seeds, None where there is one seed; rounds (n,): after
-    how many, over time.
+    how many, over time. strong: the one to look at. level: it spends nothing of what x counts, so
+    it has a height, that of its only point, and no course.
     """
 
     name: str
@@ -43,12 +49,15 @@ class Line:
     y: list[float]
     sd: list[float] | None
     rounds: list[int] = field(default_factory=list)
+    strong: bool = False
+    level: bool = False
 
 
 @dataclass(frozen=True)
 class Chart:
     """Lines over an axis; y says how its values are written. points: mark each, since they are few
-    and no course of time. floor: where the axis of y starts, if not below the lowest value.
+    and no course of time. floor: where the axis of y starts, if not below the lowest value. equal:
+    where the line that spends least ends, so that all can be compared there.
     """
 
     id: str
@@ -59,20 +68,39 @@ class Chart:
     log: bool = False
     points: bool = False
     floor: float | None = None
+    equal: float | None = None
+
+    @property
+    def courses(self) -> list[Line]:
+        return [line for line in self.lines if not line.level]
 
     def range(self) -> tuple[float, float]:
-        """Lowest and highest value, bands included, with a little air, within what y can be."""
+        """Round numbers around the lowest and the highest value, bands included, within what y can
+        be.
+        """
         bands = [
             (y - sd, y + sd)
             for line in self.lines
             for y, sd in zip(line.y, line.sd or [0.0] * len(line.y), strict=True)
         ]
         low, high = min(low for low, _ in bands), max(high for _, high in bands)
-        top = self.y.style.top
-        air = max(0.04 * (high - low), 0.01 if top else 0.01 * abs(high) or 1.0)
+        scale, top = self.y.style.scale, self.y.style.top
+        air = _AIR * (high - low)  # a line on the axis would not be seen
+        low, high = max(low - air, min(low, 0.0)), high + air
         if top is not None:
-            low, high = max(low, air), min(high, top - air)
-        return low - air if self.floor is None else self.floor, high + air
+            low, high = max(low, 0.0), min(high, top)
+        low = low if self.floor is None else self.floor
+        if high <= low:
+            low, high = (0.0, top or 1.0) if low == 0 else (0.95 * low, 1.05 * low)
+        bottom, end = (one / scale for one in rounded(scale * low, scale * high))
+        return bottom if self.floor is None else self.floor, end
+
+    def by_then(self) -> list[tuple[Line, float]]:
+        """Lines that go on beyond `equal`, and their heights there, between the points around."""
+        if self.equal is None:
+            return []
+        further = [line for line in self.courses if line.x[-1] > ALIKE * self.equal]
+        return [(line, float(np.interp(self.equal, line.x, line.y))) for line in further]
 
 
 @dataclass(frozen=True)

@@ -6,18 +6,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from html import escape
 
+from gcfl.report.axes import log_ticks, number, ticks
 from gcfl.report.plots import DASHES, Bars, Chart, Heat, Line, Plot, look
 
-# A panel is drawn at the width of a phone, so that its text is as large there as anywhere.
-_WIDTH, _HEIGHT = 360, 220
-_LEFT, _RIGHT, _TOP, _BOTTOM = 34, 12, 20, 34
+# A panel is drawn at about half a desk's page. Its text is larger on a phone, where it shrinks to
+# 0.64 of this: room is left for that size.
+_WIDTH, _HEIGHT = 560, 320
+_LEFT, _RIGHT, _TOP, _BOTTOM = 50, 14, 28, 48
+_SIZE = 17  # of the letters, there
 _MOST_POINTS = 90  # of a line: four pixels each
 _FEW = 5  # more bands than this hide each other
-_DASHES = ("", "7 3", "2 3", "8 3 2 3")[:DASHES]
-_ROW = 32
-_LETTER = 6.8  # the width of a letter of the labels, in a wide font
+_DASHES = ("", "8 4", "3 4", "9 4 3 4")[:DASHES]
+_ROW = 46
+_LETTER = 10.5  # the width of a letter of the labels, in a wide font
 _MOST_COLUMNS, _MOST_NUMBERED = 60, 14
 Scale = Callable[[float], float]
 
@@ -42,44 +46,9 @@ def swatch(place: int) -> str:
     return f'<svg class="swatch" viewBox="0 0 28 8" aria-hidden="true">{line}</svg>'
 
 
-def ticks(low: float, high: float, most: int = 5, whole: bool = False) -> list[float]:
-    """Round numbers between two, at most so many; whole: of things that come in ones."""
-    span = (high - low) or 1.0
-    step = 10.0 ** math.floor(math.log10(span / most))
-    step = next(
-        step * factor for factor in (1, 2, 2.5, 5, 10, 20) if span / (step * factor) <= most
-    )
-    step = max(1, math.ceil(step)) if whole else step
-    first = math.ceil(low / step - 1e-9)
-    return [round(number * step, 12) for number in range(first, math.floor(high / step + 1e-9) + 1)]
-
-
-def log_ticks(low: float, high: float) -> list[float]:
-    """1, 2 and 5 of each power of ten, or the powers alone where that is too many."""
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    for factors in ((1, 2, 5), (1, 3), (1,)):
-        found = [
-            factor * 10.0**power
-            for power in powers
-            for factor in factors
-            if low <= factor * 10.0**power <= high
-        ]
-        if len(found) <= 6:
-            break
-    return found if len(found) > 1 else [low, high]
-
-
-def number(value: float) -> str:
-    """1500000 -> 1.5M; short enough for an axis."""
-    for limit, letter in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
-        if abs(value) >= limit:
-            return f"{value / (1e3 if letter == 'k' else limit):.3g}{letter}"
-    return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
-
-
 def _chart(chart: Chart, lines: Sequence[str]) -> str:
     (low, high), scale = chart.range(), chart.y.style.scale
-    xs = [x for line in chart.lines for x in line.x]
+    xs = [x for line in chart.courses for x in line.x]
     left, right = min(xs), max(xs)
     if not chart.log and not chart.points:
         left = min(left, 0.0)
@@ -95,19 +64,29 @@ def _chart(chart: Chart, lines: Sequence[str]) -> str:
         return _TOP + height * (1 - (min(max(y, low), high) - low) / (high - low))
 
     parts = [
-        _text(2, 11, chart.y.head, "start"),
-        _text(_WIDTH - _RIGHT, _HEIGHT - 4, _axis(chart), "end"),
+        _text(2, _SIZE - 2, chart.y.head, "start"),
+        _text(_WIDTH - _RIGHT, _HEIGHT - 5, _axis(chart), "end"),
     ]
     for y in ticks(scale * low, scale * high):
         parts.append(f'<path class="grid" d="M{_LEFT} {up(y / scale):.1f}H{_WIDTH - _RIGHT}"/>')
-        parts.append(_text(_LEFT - 4, up(y / scale) + 4, number(y), "end"))
+        parts.append(_text(_LEFT - 4, up(y / scale) + 5, number(y), "end"))
     for x in _spaced(
         log_ticks(left, right) if chart.log else ticks(left, right, whole=chart.x == "rounds"),
         across,
     ):
         parts.append(f'<path class="grid" d="M{across(x):.1f} {_TOP}V{_HEIGHT - _BOTTOM}"/>')
-        parts.append(_text(across(x), _HEIGHT - _BOTTOM + 13, number(x), "middle"))
-    for line in chart.lines:
+        parts.append(_text(across(x), _HEIGHT - _BOTTOM + _SIZE + 2, number(x), "middle"))
+    if chart.equal is not None:
+        told = f"equal cost, {number(chart.equal)} {chart.x}"
+        told += "".join(
+            f"; {line.name}: {chart.y.text(height)}{chart.y.style.unit}"
+            for line, height in chart.by_then()
+        )
+        at = f"M{across(chart.equal):.1f} {_TOP}V{_HEIGHT - _BOTTOM}"
+        parts.append(f'<path class="equal" d="{at}"><title>{escape(told)}</title></path>')
+    for line in sorted(chart.lines, key=lambda line: line.strong):
+        if line.level:
+            line = replace(line, x=[left, right], y=2 * line.y, sd=2 * line.sd if line.sd else None)
         parts.append(_line(line, lines.index(line.name), across, up, chart.points))
     parts = [f'<g class="{"many" if len(chart.lines) > _FEW else "few"}">', *parts, "</g>"]
     title = f"{chart.y.title} over {chart.x}" + (f": {chart.title}" if chart.title else "")
@@ -148,8 +127,9 @@ def _line(line: Line, place: int, across: Scale, up: Scale, points: bool) -> str
             f'{_dashed(dashes)}d="M{"L".join(f"{x:.1f} {y:.1f}" for x, y in at)}"/>'
         )
     if points or len(at) == 1:
-        parts += [f'<circle class="dot {colour}" cx="{x:.1f}" cy="{y:.1f}" r="3"/>' for x, y in at]
-    return f'<g data-line="{place}">{"".join(parts)}</g>'
+        parts += [f'<circle class="dot {colour}" cx="{x:.1f}" cy="{y:.1f}" r="4"/>' for x, y in at]
+    best = ' class="best"' if line.strong else ""
+    return f'<g data-line="{place}"{best}>{"".join(parts)}</g>'
 
 
 def _dashed(dashes: str) -> str:
@@ -163,43 +143,45 @@ def _bars(bars: Bars) -> str:
     parts = []
     for row, (name, values) in enumerate(bars.rows):
         top, left = row * _ROW, 0.0
-        parts.append(_text(0, top + 11, _cut(name, _WIDTH), "start"))
+        parts.append(_text(0, top + 16, _cut(name, _WIDTH), "start"))
         for place, (kind, value) in enumerate(zip(bars.kinds, values, strict=True)):
             wide = room * value / longest
             words = f"{name}: {kind} {value:.3g} {bars.unit}"
-            parts.append(_box(f"fill c{place}", left, top + 15, wide, 12, words))
+            parts.append(_box(f"fill c{place}", left, top + 22, wide, 16, words))
             left += wide
-        parts.append(_text(left + 4, top + 25, totals[row], "start"))
+        parts.append(_text(left + 6, top + 35, totals[row], "start"))
     return _svg(_ROW * len(bars.rows), bars.x + (f": {bars.title}" if bars.title else ""), parts)
 
 
 def _heat(heat: Heat) -> str:
     classes, clients = len(heat.rows), len(heat.columns)
-    row_names, column_names = _told_apart(heat.rows, 86), _told_apart(heat.columns, 60)
-    left = min(92.0, _LETTER * max(map(len, row_names)) + 8)
+    row_names, column_names = _told_apart(heat.rows, 134), _told_apart(heat.columns, 93)
+    left = min(142.0, _LETTER * max(map(len, row_names)) + 8)
     wide = (_WIDTH - left - 2) / clients
-    high = min(20.0, max(3.0, 320 / classes))
+    high = min(28.0, max(4.0, 480 / classes))
     most = max((value for row in heat.values for value in row), default=0) or 1
-    numbered = clients <= _MOST_NUMBERED and high >= 14 and wide >= _LETTER * len(str(most)) + 2
-    bottom = 16 + high * classes
-    parts = [_text(0, 11, heat.y, "start"), _text(_WIDTH - 2, bottom + 27, heat.x, "end")]
+    numbered = (
+        clients <= _MOST_NUMBERED and high >= _SIZE + 2 and wide >= _LETTER * len(str(most)) + 2
+    )
+    bottom = _TOP + high * classes
+    parts = [_text(0, _SIZE - 2, heat.y, "start"), _text(_WIDTH - 2, bottom + 40, heat.x, "end")]
     every_row, every_column = (
-        -(-12 // int(high)),
+        -(-_SIZE // int(high)),
         math.ceil((_LETTER * max(map(len, column_names)) + 4) / wide),
     )
     for row, name in enumerate(heat.rows):
         if row % every_row == 0:
-            parts.append(_text(left - 4, 16 + high * row + high / 2 + 4, row_names[row], "end"))
+            parts.append(_text(left - 4, _TOP + high * row + high / 2 + 5, row_names[row], "end"))
         for column, value in enumerate(heat.values[row]):
             strength = value / most
-            x, y = left + wide * column, 16 + high * row
+            x, y = left + wide * column, _TOP + high * row
             words = f"{heat.x} {heat.columns[column]}, {name}: {value}"
             parts.append(_box("cell", x, y, wide, high, words, f' fill-opacity="{strength:.3f}"'))
             if numbered and value:
                 parts.append(
                     _text(
                         x + wide / 2,
-                        y + high / 2 + 4,
+                        y + high / 2 + 5,
                         str(value),
                         "middle",
                         "strong" if strength > 0.55 else "count",
@@ -207,8 +189,8 @@ def _heat(heat: Heat) -> str:
                 )
     for column, name in enumerate(column_names):
         if column % every_column == 0:
-            parts.append(_text(left + wide * (column + 0.5), bottom + 13, name, "middle"))
-    return _svg(bottom + 32, f"{heat.y} by {heat.x}: {heat.title}", parts)
+            parts.append(_text(left + wide * (column + 0.5), bottom + _SIZE + 1, name, "middle"))
+    return _svg(bottom + 46, f"{heat.y} by {heat.x}: {heat.title}", parts)
 
 
 def _box(

@@ -5,6 +5,7 @@
 zip = [{...}]           lists in one table go hand in hand
 cases = [{...}]         tables of settings, each with a label: one line of the figure
 scenes = [{...}]        tables of settings, each with a scene: one problem, for panels = "scene"
+                        "unset" as a value takes back what is said before: zip, lists, scenes, cases
 [figure]                what to draw
 [scale.small]           other values of the above for a smaller or larger set-up
 [paper]                 what the paper reports
@@ -31,6 +32,7 @@ SCALES = ("smoke", "small", "paper")
 _SECTIONS = ("title", "what", "experiment", "sweep", "figure", "scale", "paper")
 _NAMED = {"scenes": "scene", "cases": "label"}  # lists of tables, and what names a table
 _SPECIAL = ("zip", "seed", *_NAMED)
+_UNSET = "unset"
 _MOST_CELLS = 100_000
 Settings = dict[str, Any]
 
@@ -190,6 +192,7 @@ def expand(
         hidden = follow.union(*(inside[name] for name in named))
         differs = named | {name: value for name, value in chosen.items() if name not in hidden}
         settings = {**shared, **chosen, **(changes or {})}
+        settings = {name: value for name, value in settings.items() if value != _UNSET}
         cells += [Cell(settings, tuple(differs.items()), seed) for seed in numbers]
     if not cells:
         raise ConfigError(f"{where} has no run: a list of [sweep] is empty")

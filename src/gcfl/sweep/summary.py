@@ -15,7 +15,7 @@ from gcfl.results.measures import measure, spread
 from gcfl.results.run import Run
 from gcfl.results.verdict import verdicts
 from gcfl.sweep.plan import Cell, Plan
-from gcfl.sweep.runner import Outcome
+from gcfl.sweep.runner import Outcome, finished_folder
 
 
 def grouped(outcomes: Sequence[Outcome]) -> Study:
@@ -32,6 +32,19 @@ def grouped(outcomes: Sequence[Outcome]) -> Study:
         groups.append(Group(values, values, runs, line, settings_text(values, scene=True)))
     columns = list(dict.fromkeys(name for group in groups for name in group.values))
     return Study([run for group in groups for run in group.runs], {}, columns, [], groups)
+
+
+def there(plan: Plan, folder: Path) -> list[Outcome]:
+    """The cells whose finished runs lie at or below a folder, at any depth. Nothing is played."""
+    found: dict[str, Path] = {}
+    for path in sorted(folder.rglob("summary.json")):
+        found.setdefault(path.parent.name, path.parent.parent)
+    outcomes = []
+    for cell in plan.cells:
+        home = found.get(cell.experiment().folder_name())
+        if home is not None and (run := finished_folder(cell, home)) is not None:
+            outcomes.append(Outcome(cell, run, was_finished=True))
+    return outcomes
 
 
 def facts(group: Group) -> dict[str, Any]:
@@ -85,7 +98,11 @@ def draw(plan: Plan, study: Study, path: Path) -> Path | None:
         section = clients_of(plan.cells[0].experiment())
     else:
         section = figure(study, plan.title, plan.figure)
-    return save([section], path, "png")[0] if section.plots else None
+    kind = path.suffix.lower().lstrip(".")
+    # A line has its colour whether or not those before it are there; the one to look at, the first.
+    names = [str(dict(cell.differs).get("label", "")) for cell in plan.cells]
+    names = [str(plan.figure.get("highlight", "")), *names]
+    return save([section], path, kind, names)[0] if section.plots else None
 
 
 def _paper_values(plan: Plan, study: Study) -> list[float | None]:
