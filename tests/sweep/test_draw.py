@@ -78,6 +78,17 @@ def test_what_is_there_is_drawn_and_the_rest_is_counted(plan, tmp_path, capsys):
     assert [one.cell for one in outcomes] == [plan.cells[0], plan.cells[2], plan.cells[4]]
 
 
+def test_the_papers_table_tells_of_runs_that_were_kept(plan, tmp_path, monkeypatch, capsys):
+    """Kept without their models and without a summary of the sweep."""
+    monkeypatch.setattr("gcfl.sweep.plan.recipe_names", lambda: ["kept"])
+    monkeypatch.setattr("gcfl.sweep.read_plan", lambda name, scale: plan)
+    run_cells(plan.cells[:2], tmp_path / "kept" / "runs", 1, lambda _: None)
+    assert main(["paper", "table", "--out", str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+    assert "a small sweep" in told
+    assert "2 of 6 runs" in told
+
+
 def test_an_unfinished_run_is_not_drawn(plan, tmp_path):
     (outcome,) = run_cells(plan.cells[:1], tmp_path / "runs", 1, lambda _: None)
     assert there(plan, tmp_path)

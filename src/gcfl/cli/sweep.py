@@ -146,17 +146,30 @@ def _recipe(options: argparse.Namespace, _: list[str]) -> None:
 
 
 def _table(options: argparse.Namespace, _: list[str]) -> None:
-    found = sorted(options.out.glob("*/summary.md")) if options.out.is_dir() else []
-    if not found:
-        raise ConfigError(
-            f"there is no finished sweep in {options.out}; gcfl paper run closed --scale small "
-            "makes one"
-        )
     from rich.markdown import Markdown
 
     from gcfl.report.terminal import wide
+    from gcfl.sweep import grouped, read_plan
+    from gcfl.sweep.plan import recipe_names
+    from gcfl.sweep.summary import there
 
+    found = sorted(options.out.glob("*/summary.md")) if options.out.is_dir() else []
     console = wide()
     for path in found:
         console.print(Markdown(path.read_text(encoding="utf-8")))
         console.print(f"({path.parent})\n", soft_wrap=True, markup=False)
+    told = bool(found)
+    for name in recipe_names():  # runs that were kept without the summary of their sweep
+        folder = options.out / name
+        if folder.is_dir() and folder / "summary.md" not in found:
+            plan = read_plan(name, "paper")
+            if outcomes := there(plan, folder):
+                _tell(plan, grouped(outcomes), quiet=False)
+                of_all = f"{len(outcomes)} of {count(len(plan.cells), 'run')}"
+                console.print(f"({folder}, {of_all})\n", soft_wrap=True, markup=False)
+                told = True
+    if not told:
+        raise ConfigError(
+            f"there is no finished sweep in {options.out}; gcfl paper run closed --scale small "
+            "makes one"
+        )

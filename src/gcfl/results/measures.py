@@ -24,6 +24,7 @@ from gcfl.results.outcome import KINDS
 from gcfl.results.run import Run
 
 Text = Callable[[float], str]
+LAST = 10  # evaluations at the end, whose mean says more than the last one
 
 
 def human(count: float) -> str:
@@ -138,6 +139,14 @@ MEASURES = [
         style=SHARE,
         of_run=lambda run: max(run.curve, default=None),
         places="file run",
+    ),
+    Measure(
+        "last_accuracy",
+        "mean of the last ten",
+        style=SHARE,
+        of_run=lambda run: mean(run.curve[-LAST:]) if len(run.curve) > LAST else None,
+        places="file run",
+        note="The mean accuracy of the last ten evaluations.",
     ),
     Measure("loss", "loss", lambda r: r.loss, LOSS, places="rounds"),
     Measure("train_loss", "train loss", lambda r: r.train_loss, LOSS, places="rounds"),

@@ -95,7 +95,7 @@ def read_plan(
     path = Path(source)
     if source in recipe_names(of_paper=False):  # even where a folder has its name
         raw, name, where = read_recipe(source), source, f"the recipe {source}"
-        scale = scale or ("small" if "scale" in raw else None)
+        scale = scale or ("small" if "small" in raw.get("scale", {}) else None)
     elif path.suffix == ".toml" or path.exists():
         raw, name, where = read_toml(path), path.stem, str(path)
     else:
