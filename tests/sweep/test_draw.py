@@ -81,7 +81,7 @@ def test_what_is_there_is_drawn_and_the_rest_is_counted(plan, tmp_path, capsys):
 def test_the_papers_table_tells_of_runs_that_were_kept(plan, tmp_path, monkeypatch, capsys):
     """Kept without their models and without a summary of the sweep."""
     monkeypatch.setattr("gcfl.sweep.plan.recipe_names", lambda: ["kept"])
-    monkeypatch.setattr("gcfl.sweep.read_plan", lambda name, scale: plan)
+    monkeypatch.setattr("gcfl.sweep.read_plan", lambda *_: plan)
     run_cells(plan.cells[:2], tmp_path / "kept" / "runs", 1, lambda _: None)
     assert main(["paper", "table", "--out", str(tmp_path)]) == 0
     told = capsys.readouterr().out
