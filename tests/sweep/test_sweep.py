@@ -285,6 +285,7 @@ def test_killed_five_times_it_ends_with_the_same_summary(tmp_path):
 
 def test_every_result_of_the_paper_is_a_recipe():
     assert set(recipe_names()) == {
+        "full",
         "motivation",
         "finetune",
         "closed",
