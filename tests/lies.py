@@ -125,6 +125,13 @@ LIES = {
         _payload(lambda sent: {**sent, "server": {"x": torch.zeros(2)}}),
         "no part of the method asks for",
     ),
+    **{
+        f"an empty part {name!r:.9}": (
+            _payload(lambda sent, name=name: {**sent, name: {}}),
+            "no part of the method asks for",
+        )
+        for name in ("\x1b[31m\nforged", "x" * 10_000)
+    },
     "one tensor more": (_part("select", extra=torch.zeros(2)), MUST),
     "selected in the future": (_part("select", round=torch.tensor(7)), RANGE),
     "selected before time": (_part("select", round=torch.tensor(-2)), RANGE),

@@ -70,8 +70,11 @@ def test_the_secret_is_in_the_checkpoint_alone_and_goes_with_the_run(kind, tmp_p
     for path in (folder / "checkpoint").glob("*.safetensors"):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
     gcfl.resume(folder)
-    final = Checkpoint(folder / "checkpoint").load()[0]
+    final, remembered = Checkpoint(folder / "checkpoint").load()
     assert SECRET not in final.parts[STATE]
+    assert not any(SECRET in groups.get(STATE, {}) for groups in remembered.values())
+    for path in (folder / "checkpoint").iterdir():
+        assert not any(secret.numpy().tobytes() in path.read_bytes() for secret in secrets)
 
 
 def test_two_runs_have_other_noise_and_a_public_seed_the_same(tmp_path):

@@ -6,15 +6,19 @@ from __future__ import annotations
 
 import json
 import logging
+import math
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 pytest.importorskip("flwr", reason="flwr is not installed: pip install 'gcfl[flower]'")
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 
+from damage import spoiled
 from flower_grid import exported, federation, over_grid, play, rounds, same, sites
 from gcfl.flower.nodes import NodeRegistry
 from gcfl.flower.transport import FACTS, to_update
@@ -170,6 +174,50 @@ def test_a_lie_in_a_message(lie, scene):
     assert list(record.left_out) == [str(LIAR)]
     assert reason in record.left_out[str(LIAR)]
     same(state, without)
+
+
+def damaged(found, draw):
+    """The message with something of it broken, as lines and strangers do."""
+    names = sorted(found.array_records)
+    where, what = names[int(draw.integers(len(names)))], int(draw.integers(5))
+    if what == 0:
+        facts = dict(found[FACTS])
+        key = sorted(facts)[int(draw.integers(len(facts)))]
+        facts[key] = [b"\0", "", -1, 10**30, 0.5, [], [1, 2], ["select", "x"]][draw.integers(8)]
+        with suppress(TypeError, ValueError):  # what Flower's own records cannot hold
+            found[FACTS] = ConfigRecord(facts)
+    elif what == 1:
+        numbers = dict(found["metrics"])
+        key = sorted(numbers)[int(draw.integers(len(numbers)))]
+        numbers[key] = [math.nan, -1e300, 10**18, -1, 1e308][draw.integers(5)]
+        found["metrics"] = MetricRecord(numbers)
+    else:
+        arrays = dict(found[where])
+        key = sorted(arrays)[int(draw.integers(len(arrays)))]
+        known = {name: getattr(arrays[key], name) for name in ("dtype", "shape", "stype", "data")}
+        if what == 2:
+            known["data"] = spoiled(known["data"], draw)
+        elif what == 3:
+            known["dtype"] = ["object", "float64", "<U3", "nonsense", "V8"][draw.integers(5)]
+            known["data"] = spoiled(known["data"], draw)
+        else:
+            known["shape"] = [(), (0,), (-1, 3), (10**12, 10**12), (2, 2)][draw.integers(5)]
+        found[where] = ArrayRecord({**arrays, key: Array(**known)})
+    return found
+
+
+@pytest.mark.slow
+def test_damaged_messages_are_left_out_or_do_no_harm(scene):
+    """Seeded. Never an exception; what is left out changes nothing."""
+    draw, left_out = np.random.default_rng(0), 0
+    for _ in range(60):
+        state, record, without = lied(scene, lambda found: damaged(found, draw))
+        assert list(record.left_out) in ([], [str(LIAR)])
+        assert all(torch.isfinite(tensor).all() for tensor in state.model.values())
+        if record.left_out:
+            left_out += 1
+            same(state, without)
+    assert left_out > 30
 
 
 def test_an_answer_in_anothers_name_does_not_count(scene):

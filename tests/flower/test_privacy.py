@@ -71,3 +71,16 @@ def test_an_app_asks_for_what_it_needs(privacy, tmp_path):
     export(config.build(tiny(privacy=privacy))[0], tmp_path / "app")
     project = tomllib.loads((tmp_path / "app" / "pyproject.toml").read_text())["project"]
     assert project["dependencies"] == ["gcfl[flower,privacy]" if privacy else "gcfl[flower]"]
+
+
+def test_an_app_says_nothing_of_the_servers_samples(tmp_path):
+    """Not even a digest: it would confirm a guess of them."""
+    rows = "".join(f"{number % 7}.5,{number % 5}.25,{'ab'[number % 2]}\n" for number in range(60))
+    (tmp_path / "clean.csv").write_text("u,v,label\n" + rows)
+    asked = tiny(privacy={**CLEAN, "input_range": [-3.0, 3.0]})
+    asked["data"] = {"source": str(tmp_path / "clean.csv"), "validation": 30, "test": 20}
+    told = []
+    for name in ("one", "two"):
+        export(config.build(asked)[0], tmp_path / name, ("north", "south"))
+        told.append(config.read_settings(tmp_path / name / "experiment.toml")["given"]["files"])
+    assert told[0] != told[1]

@@ -88,7 +88,9 @@ def test_a_lost_coreset_is_replaced_by_a_random_one_and_told():
     lost = selector.select(view_of(ready, round=1), None, {})
     assert len(lost.coreset) == len(chosen.coreset)
     assert int(lost.sends["round"]) == -1
-    state = selector.merge(selector.server_init({}), server_view(ready), Replies({0: reply(lost)}))
+    state = selector.server_init({})
+    for round, told in enumerate((chosen, lost)):
+        state = selector.merge(state, server_view(ready, round=round), Replies({0: reply(told)}))
     assert selector.announce(state, server_view(ready, clients=(0,))) == {0: {}}
 
 
@@ -102,6 +104,18 @@ def reply(selection):
     from gcfl.base.data_types import Update
 
     return Update({}, {"select": selection.sends}, 1, {})
+
+
+def test_one_that_always_says_it_has_not_selected_is_not_asked_in_every_round():
+    """In the round in which it was asked, it has been told the target, whatever it says."""
+    ready, rule = prepared(), GradientMatching(budget=0.2, every=10)
+    lost = Random(budget=0.2).select(view_of(ready), None, {})
+    state, asked = rule.server_init({}), []
+    for round in range(6):
+        view = server_view(ready, clients=(0,), round=round)
+        asked.append(bool(rule.announce(state, view)))
+        state = rule.merge(state, view, Replies({0: reply(lost)}))
+    assert asked == [True, False] * 3
 
 
 def test_the_servers_target_is_that_of_its_own_data():

@@ -65,6 +65,18 @@ def state(folder):
     )
 
 
+def test_what_came_after_the_summary_carries_its_own_digest(finished, tmp_path):
+    copy = shutil.copytree(finished, tmp_path / "runs" / finished.name)
+    for name in ("nodes.json", "sites.json", "energy.json"):
+        text = json.dumps(sealed({"clients": {"0": {"node": 7}}}))
+        (copy / name).write_text(text)
+        assert verify(copy) == []
+        (copy / name).write_text(text.replace("7", "8", 1))
+        with pytest.raises(RunError, match=f"{name} is damaged"):
+            verify(copy)
+        (copy / name).unlink()
+
+
 def test_flips_and_cuts_anywhere_in_a_finished_run(finished, tmp_path):
     """Noticed by `verify`, or the run says exactly what it said (a blank of a JSON file)."""
     draw, whole = np.random.default_rng(0), state(finished)

@@ -150,9 +150,10 @@ class Lifecycle:
         saved = state.round
 
         def save(state: State) -> None:
-            if rounds.over(state):  # no more noise to make
-                state = replace(state, parts=without_secret(state.parts))
             changed, remembered = rounds.transport.changed(), rounds.transport.remembered
+            if rounds.over(state) and rounds.privacy is not None:  # no more noise to make
+                state = replace(state, parts=without_secret(state.parts))
+                changed = {who: without_secret(groups) for who, groups in remembered().items()}
             checkpoint.save(state, changed, remembered, self.folder.covers())
 
         if rounds.privacy is not None and not checkpoint.exists():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -144,6 +145,10 @@ def export(experiment: Experiment, folder: Path, sites: tuple[str, ...] = ()) ->
     ready, code = _with_code(ready, files)
     files |= code
     private = ready.privacy.clean_epsilon or ready.privacy.client_epsilon
+    if sites and ready.privacy.clean_epsilon and "files" in ready.given:
+        # A digest of the server's samples would confirm a guess of them; sites need a name alone.
+        unsaid = {**ready.given, "files": secrets.token_hex(8)}
+        ready = ready.model_copy(update={"given": unsaid})
     facts = {
         "extras": "flower,privacy" if private else "flower",
         "method": ready.method,

@@ -82,7 +82,7 @@ def serve(
         clients = prepared.federation.clients
         count = len(clients) if prepared.method.server.uses_clients or audits else 0
         names = clients.names or tuple(map(str, range(count)))
-        registry = NodeRegistry(grid, names, folder.path / "nodes.json", named(rebind, names))
+        registry = NodeRegistry(grid, names, folder.nodes, named(rebind, names))
 
         def connect() -> OverGrid:
             nodes = registry.wait(wait) if count else {}

@@ -95,6 +95,9 @@ class Form:
         """Why not even what an answer cost can be told, or None."""
         if not isinstance(update.payload, Mapping):
             return "what its parts add cannot be read"
+        strange = next((part for part in update.payload if part not in self.payload), None)
+        if strange is not None:
+            return f"it adds {shown(strange)}, which no part of the method asks for"
         for tree in (update.delta, *update.payload.values()):
             if not isinstance(tree, Mapping) or not all(
                 isinstance(one, Tensor) for one in tree.values()
@@ -122,9 +125,6 @@ class Form:
         return float(_LOOKS * (steps * self.train.batch + samples))
 
     def _added(self, update: Update, samples: int) -> str | None:
-        for part, tree in update.payload.items():
-            if part not in self.payload and tree:
-                return f"it adds {shown(part)}, which no part of the method asks for"
         for part, sent in self.payload.items():
             problem = _unlike(part, sent, update.payload.get(part, {}), samples)
             if problem is not None:

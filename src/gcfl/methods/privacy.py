@@ -165,7 +165,7 @@ def withheld(observed: Mapping[int, Observed]) -> dict[int, Observed]:
 
 
 def without_secret(parts: Groups) -> Groups:
-    """A state that makes no more noise: what a finished run keeps."""
+    """A server's or a client's state that makes no more noise: what a finished run keeps."""
     if STATE not in parts:
         return parts
     kept = {name: tensor for name, tensor in parts[STATE].items() if name != SECRET}

@@ -164,8 +164,11 @@ class Periodic(SelectionRule, Selector):
         return {"round": round_until(view)}
 
     def merge(self, state: Tree, view: ServerView, replies: Replies) -> Tree:
-        """Remember, for each client that answered, the round of the selection it told of."""
+        """Remember, for each client that answered, the round of the selection it told of; of one
+        that was asked to select, this round, whatever it says: it has been told the target.
+        """
         heard, selected = replies.clients, replies.column("select", "round").numpy()
+        selected = np.where(np.isin(heard, self._due(state, view)), view.round, selected)
         known, rounds = state["clients"].numpy(), state["rounds"].numpy()
         others = ~np.isin(known, heard)
         clients = np.concatenate([known[others], heard])

@@ -46,6 +46,7 @@ class RunFolder:
         self.checkpoint = path / "checkpoint"
         self.model = path / "model.safetensors"
         self.summary = path / "summary.json"
+        self.nodes = path / "nodes.json"
         self.sites = path / "sites.json"
         self.energy = path / "energy.json"
         self._written = Digests()
@@ -104,6 +105,8 @@ class RunFolder:
         """An error where a file of a finished run is not what it was; returns what is missing: a
         run may be kept without its model.
         """
+        for path in (self.nodes, self.sites, self.energy):
+            self.read_later(path)
         digests = self.digests
         return [] if digests is None else missing(self.path, digests)
 

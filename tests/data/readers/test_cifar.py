@@ -104,6 +104,31 @@ def test_types_with_forged_flags_and_objects_in_buffers_are_refused():
             read_pickled(blob)
 
 
+def nested(levels):
+    """Lists that hold the one before twice: few bytes, and 2 ** levels letters when told."""
+    blob = b"X\x01\x00\x00\x00aq\x00"
+    for level in range(levels):
+        blob += b"(h" + bytes([level]) + b"h" + bytes([level]) + b"lq" + bytes([level + 1])
+    return blob
+
+
+def test_lists_that_hold_themselves_many_times_are_never_told(tmp_path):
+    """With 100 levels, whoever makes text of it never comes back."""
+    deep, last = nested(100), b"h\x64"
+    with pytest.raises(ValueError, match="a name is not text"):
+        read_pickled(b"\x80\x04" + deep + b"X\x01\x00\x00\x00b\x93.")
+    junk = b"U\x04junk(" + deep + b"l"
+    write_python(tmp_path / "c", 10, cifar_arrays(10))
+    names = b"U\x0blabel_names](" + last + b"e"
+    (tmp_path / "c" / "batches.meta").write_bytes(b"\x80\x02}(" + junk + names + b"u.")
+    assert len(source(tmp_path / "c").classes) == 10
+    good = original(cifar_arrays(10)["test"][0].reshape(-1, 3072)[:1], [3])
+    bad = good.replace(b"}q\x01(", b"}q\x01(" + junk).replace(b"](K\x03e", b"](" + last + b"e")
+    (tmp_path / "c" / "test_batch").write_bytes(bad)
+    with pytest.raises(DataError, match=r"it has the label \[\.\.\.\]"):
+        source(tmp_path / "c")
+
+
 def test_bad_cifar_files(tmp_path):
     write_binary(tmp_path / "cut", 10, cifar_arrays(10))
     blob = (tmp_path / "cut" / "data_batch_2.bin").read_bytes()

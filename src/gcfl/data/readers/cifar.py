@@ -108,7 +108,10 @@ def _class_names(files: Files, classes: int) -> tuple[str, ...]:
         meta = files.get("batches.meta") or files.get("meta")
         table = _unpickle(meta, "meta") if meta is not None else {}
         listed = table.get("label_names", table.get("fine_label_names"))
-        names = [text(name) for name in listed] if isinstance(listed, list) else []
+        if isinstance(listed, list) and all(isinstance(name, str | bytes) for name in listed):
+            names = [text(name) for name in listed]
+        else:
+            names = []
     if len(names) == classes:
         return tuple(names)
     return _TEN if classes == 10 else tuple(f"class {label}" for label in range(classes))
@@ -138,9 +141,9 @@ def _python(path: Path, files: Files, classes: int) -> Part:
             raise DataError(f"{path / name} is not a batch of CIFAR-{classes}")
         odd = [one for one in labels if type(one) is not int or not 0 <= one < classes]
         if odd:
-            raise DataError(
-                f"{path / name} is not CIFAR-{classes}: it has the label {odd[0]!r:.40}"
-            )
+            nested = isinstance(odd[0], list | tuple | dict)  # of which no text is made
+            found = "[...]" if nested else f"{odd[0]!r:.40}"
+            raise DataError(f"{path / name} is not CIFAR-{classes}: it has the label {found}")
         if data.ndim != 2 or data.shape != (len(labels), _PIXELS):
             raise DataError(
                 f"{path / name} is not CIFAR-{classes}: images of shape {data.shape} with "

@@ -54,7 +54,10 @@ def read_pickled(blob: bytes) -> dict[str, Any]:
 
 
 def text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
+    """Nothing else is made text of: a list that holds itself many times over would never end."""
+    if not isinstance(value, str | bytes):
+        raise ValueError("a name is not text")
+    return value.decode() if isinstance(value, bytes) else value
 
 
 class _Machine:
@@ -140,7 +143,7 @@ class _Machine:
     def named(self, name: Any) -> None:
         if name is None:  # STACK_GLOBAL
             last, first = self._pop(), self._pop()
-            name = f"{first} {last}"
+            name = f"{text(first)} {text(last)}"
         if name not in _NAMES:
             raise DataError(f"asks for {name.replace(' ', '.')}, which no data file needs")
         self._stack.append(_Step(_NAMES[name]))
