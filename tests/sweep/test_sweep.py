@@ -325,8 +325,7 @@ def test_rivals_of_the_recommended_method_get_its_help(name):
 
 
 def test_weighted_methods_are_weighted_and_crust_is_what_was_released():
-    """As their authors ran them: anything less would be a weak rival. GCFL's paper has no weights.
-    """
+    """As their authors ran them: anything less would be a weak rival. GCFL has none."""
     cells = [cell for name in recipe_names() for s in SCALES for cell in read_plan(name, s).cells]
     chosen = [
         (words, cell.experiment().coreset)
