@@ -40,6 +40,7 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
         (name, name, {})
         for name in ("gradmatch", "facility", "crust", "craig", "small-loss", "agreement")
     ),
+    ("crust, released", "crust", {"crust": "released"}),
 ]
 
 
@@ -85,7 +86,8 @@ def main() -> None:
         for name, selector, options in CASES:
             target = targets[options.get("variant", "label-wise")]
             pool = (features[client], probabilities[client], labels[client])
-            chosen = select(selector, *pool, 130, target, seed=seed, **options).indices
+            head = {"head": model[2].weight.detach()} if "crust" in options else {}
+            chosen = select(selector, *pool, 130, target, seed=seed, **head, **options).indices
             share = float((labels == clean)[chosen].float().mean())
             again = trained(x[chosen], labels[chosen], seed)
             found[name].append((share, accuracy(again, x[test], clean[test])))

@@ -255,6 +255,26 @@ def test_clean_share_is_that_of_the_truth(tmp_path):
         assert result.rounds[round].coreset.clean_share == 1 - noisy[ids].mean()
 
 
+@pytest.mark.parametrize("vectorised", [False, True])
+def test_the_clean_share_of_weighted_training_is_of_what_it_trains_on(tmp_path, vectorised):
+    coreset = {"weighted": True, "budget": 0.8, "variant": "whole", "ridge": 0.0}
+    changes = {"coreset": coreset, "engine": {"vectorised": vectorised}}
+    result = run(tmp_path, method="gcfl", **changes)
+    noisy = prepared(**changes).federation.truth.noisy
+    differ = 0
+    for round, chosen in result.coresets.items():
+        ids, weights = (
+            np.concatenate([getattr(one, name) for one in chosen.values()])
+            for name in ("indices", "weights")
+        )
+        used = ids[weights > 0]
+        record = result.rounds[round].coreset
+        assert record.clean_share == pytest.approx(1 - noisy[used].mean(), abs=1e-12)
+        assert record.size == len(used)
+        differ += noisy[used].mean() != noisy[ids].mean()
+    assert differ > 0
+
+
 @pytest.mark.parametrize("method", ["fedavg", "gcfl", "gcfl+fedavg", "random", "skyline"])
 def test_any_number_of_workers_gives_the_same_bits(tmp_path, method):
     folders = [

@@ -698,11 +698,13 @@ def test_losses_by_definition(seed):
     assert torch.allclose(
         sample_losses(logits, labels, TrainOptions(loss="gce", gce_q=0.4)), (1 - own**0.4) / 0.4
     )
-    # Symmetric: cross-entropy both ways round, with log 0 = -4 in the labels.
+    # Symmetric: cross-entropy both ways round, with log 0 = A in the labels, -4 unless said.
     one_hot = torch.nn.functional.one_hot(labels, 4).double()
-    reverse = -(p * torch.where(one_hot > 0, 0.0, -4.0)).sum(1)
-    sce = sample_losses(logits, labels, TrainOptions(loss="sce", sce_alpha=0.2, sce_beta=0.7))
-    assert torch.allclose(sce, 0.2 * -own.log() + 0.7 * reverse)
+    sce = TrainOptions(loss="sce", sce_alpha=0.2, sce_beta=0.7)
+    for options, log_zero in ((sce, -4.0), (sce.model_copy(update={"sce_log_zero": -6.5}), -6.5)):
+        reverse = -(p * torch.where(one_hot > 0, 0.0, log_zero)).sum(1)
+        expected = 0.2 * -own.log() + 0.7 * reverse
+        assert torch.allclose(sample_losses(logits, labels, options), expected)
     weights = torch.rand(9, generator=draw, dtype=torch.float64)
     gce = TrainOptions(loss="gce", gce_q=0.4)
     assert torch.allclose(

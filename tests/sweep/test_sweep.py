@@ -325,6 +325,23 @@ def test_rivals_of_the_recommended_method_get_its_help(name):
         assert found.coreset.budget == (1.0 if alone else 0.1), label
 
 
+def test_weighted_methods_are_weighted_and_crust_is_what_was_released():
+    """As their authors ran them: anything less would be a weak rival. GCFL has none."""
+    cells = [cell for name in recipe_names() for s in SCALES for cell in read_plan(name, s).cells]
+    chosen = [
+        (words, cell.experiment().coreset)
+        for cell in cells
+        if (words := {*cell.settings["method"].split("+")}) & {"crust", "craig", "gradmatch"}
+    ]
+    assert len(chosen) > 50
+    for words, coreset in chosen:
+        assert coreset.weighted, words
+        assert getattr(coreset, "crust", "released") == "released"
+    for cell in cells:
+        if cell.settings["method"] in ("gcfl", "random", "facility"):
+            assert not cell.experiment().coreset.weighted
+
+
 def test_the_papers_set_up():
     for cell in read_plan("finetune", "paper").cells:
         experiment = cell.experiment()

@@ -201,7 +201,9 @@ def execute(
             prepared,
             folder,
             connect=prepared.transport,
-            observer=Observer(federation.truth, federation.clients.source_rows),
+            observer=Observer(
+                federation.truth, federation.clients.source_rows, prepared.method.select.weighted
+            ),
             holdings=lambda: prepared.holdings,
             again=how_to_continue(folder.path, prepared.experiment.given),
             workers=engine.workers,

@@ -68,7 +68,8 @@ class Traffic:
 class CoresetUse:
     """How many samples were trained on, how many clients chose anew, and how clean it was.
 
-    clean_share: of the samples trained on; None where nobody knows the truth.
+    clean_share: of the samples trained on, so without those that weighted training drops; None
+    where nobody knows the truth.
     """
 
     size: int

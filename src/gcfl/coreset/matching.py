@@ -133,7 +133,9 @@ class Glister(Targeted):
     GLISTER (Killamsetty et al. 2021) maximises the log-likelihood of a validation set after one
     gradient step on the coreset. To first order in the step size its gain from sample j is
     η ⟨g_j, ∇l_S⟩, so the linearised objective is modular, and its best b points are the b largest.
-    (The original evaluates the validation loss itself, which clients cannot.) Random where the
+    The original linearises again and again: after every few picks it takes a step on them and the
+    gradient of the validation loss there. A client has that gradient at the round's model alone, so
+    here it is taken once, and nothing keeps the b points from being much alike. Random where the
     server has no sample of a class.
     """
 

@@ -45,7 +45,7 @@ class Pursuit(Options):
     points_per_step: Count = 1
     """points added before the weights are solved again"""
     tolerance: NonNegative = 1e-10
-    """stop the pursuit at this residual, relative to the target, and fill the budget"""
+    """stop the pursuit where no ⟨g_j, r⟩ is above this share of ‖g_j‖ ‖g‖, and fill the budget"""
 
 
 def pursue(

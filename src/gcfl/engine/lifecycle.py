@@ -34,6 +34,7 @@ from gcfl.engine.rounds import Rounds
 from gcfl.engine.transport import ClientMemory, OnClient, Transport
 from gcfl.experiment import Experiment
 from gcfl.methods.privacy import without_secret
+from gcfl.methods.training import trained_on
 from gcfl.results.environment import environment_of
 from gcfl.results.folder import RunFolder
 from gcfl.results.outcome import keeps, summarise
@@ -50,6 +51,7 @@ class Observer:
 
     truth: Truth | None
     partition: Partition  # as rows of the source
+    weighted: bool = False  # points of weight 0 are then not trained on
 
     def clean_share(self, played: Played) -> float | None:
         """Share of clean samples among all that were trained on; None where nobody knows."""
@@ -60,7 +62,7 @@ class Observer:
             rows = self.partition[client]
             seen = played.observed.get(client)
             if seen is not None and seen.coreset is not None:
-                rows = rows[seen.coreset.indices]
+                rows = rows[trained_on(seen.coreset, self.weighted).indices]
             clean += int((~self.truth.noisy[rows]).sum())
             total += len(rows)
         return clean / total if total else None

@@ -6,7 +6,9 @@ previous one.
 
 times μ, averaged over the batch. z = h(x), the input of the last layer; model.projection inserts
 MOON's projection head before it. A client without a previous model (its first round) has z_prev =
-z_glob, where the term is constant: nothing is added, and nothing is computed.
+z_glob, where the term is constant: nothing is added, and nothing is computed. So too where that
+round is a late one, or its memory was lost. (The authors' code gives each client a network of its
+own at the start, which is what a late one is then pushed away from.)
 """
 
 from __future__ import annotations

@@ -4,8 +4,7 @@ cross-entropy   -log p, with a share s of the label spread over all classes: (1 
                 · mean_k (-log p_k)
 gce             (1 - p^q) / q                            between cross-entropy (q → 0) and the mean
                 absolute error (q = 1)
-sce             α (-log p) + β · A (1 - p), A = 4         reverse cross-entropy with log 0 taken as
-                -4
+sce             α (-log p) - β · A (1 - p), A < 0         reverse cross-entropy, whose log 0 is A
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from gcfl.methods.augmentation import Mix
 from gcfl.methods.options import TrainOptions
 from gcfl.methods.views import ServerView
 
-_LOG_OF_ZERO = 4.0
 _WORST = 100.0  # a loss that counts for any that is larger, or none
 
 
@@ -42,7 +40,8 @@ def sample_losses(
     log_p = torch.log_softmax(logits, dim=-1).gather(-1, labels.unsqueeze(-1)).squeeze(-1)
     if options.loss == "gce":
         return (1 - torch.exp(options.gce_q * log_p)) / options.gce_q
-    return -options.sce_alpha * log_p + options.sce_beta * _LOG_OF_ZERO * (1 - log_p.exp())
+    reverse = options.sce_beta * -options.sce_log_zero
+    return -options.sce_alpha * log_p + reverse * (1 - log_p.exp())
 
 
 def mean_loss(

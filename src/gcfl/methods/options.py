@@ -60,6 +60,10 @@ class TrainOptions(Options):
     """sce: weight of cross-entropy"""
     sce_beta: NonNegative = 1.0
     """sce: weight of reverse cross-entropy"""
+    sce_log_zero: Annotated[
+        float, AfterValidator(within(-math.inf, 0, low_open=True, high_open=True))
+    ] = -4.0
+    """sce: A, what the logarithm of a label's zeros is taken as in reverse cross-entropy"""
     clip: Positive | None = None
     """largest norm of a step's gradient; longer ones are shortened to it"""
     augment: Literal["none", "crop", "flip+crop", "auto"] = "none"

@@ -144,6 +144,16 @@ def look(
     return found if term is None else {**found, "term": term}
 
 
+def trained_on(coreset: Coreset, weighted: bool) -> Coreset:
+    """What training uses of it: everything, or, with weights, the points of weight > 0. Everything
+    again where no point has such a weight.
+    """
+    positive = coreset.weights > 0
+    if not weighted or not positive.any():
+        return coreset
+    return Coreset(coreset.indices[positive], coreset.weights[positive])
+
+
 def remembered_rows(kept: Tensor | None, n: int, classes: int) -> Tensor:
     """(n, C) a copy of what a rule kept of each sample; 0 where that was lost, or was of others."""
     if kept is None or kept.shape != (n, classes):
@@ -173,11 +183,11 @@ def train(
     """
     setting = view.setting
     network, options = setting.network, setting.train
-    indices, weights = coreset.indices, None
-    if weighted and (coreset.weights > 0).any():
-        indices = coreset.indices[coreset.weights > 0]
-        positive = coreset.weights[coreset.weights > 0]
-        weights = torch.from_numpy(positive / positive.mean()).to(network.device, torch.float32)
+    used = trained_on(coreset, weighted)
+    indices, weights = used.indices, None
+    if weighted and (used.weights > 0).any():
+        scaled = torch.from_numpy(used.weights / used.weights.mean())
+        weights = scaled.to(network.device, torch.float32)
     rows = torch.from_numpy(indices)
     x, y = network.prepare(view.shard.x[rows]), view.shard.y[rows].to(network.device)
     rows = rows.to(network.device)
