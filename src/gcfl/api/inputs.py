@@ -18,6 +18,7 @@ from gcfl.data import (
     DataOptions,
     Source,
     arrays,
+    beside_arrays,
     from_frame,
     from_frames,
     from_options,
@@ -76,7 +77,10 @@ def take_data(
             raise ConfigError("a DataFrame has no classes= and groups=: name a column, group=")
         source = _from_frames(data, pairs, explicit, file)
     else:
-        source = _source(data, pairs, classes, table, file)
+        if _has_clients(data):
+            source = _from_clients(data, pairs, classes, _options(table, file), explicit, file)
+        else:
+            source = _source(data, pairs, classes, _options(table, file))
     explicit["data.source"] = source.name
     explicit.update({f"data.{name}": len(getattr(source, name)[1]) for name in pairs})
     if groups is not None:
@@ -114,41 +118,54 @@ def _from_frames(
     return with_frames(source, pairs, options)
 
 
-def _source(
+def _source(data: Any, pairs: Mapping[str, Any], classes: Any, options: DataOptions) -> Source:
+    """One source from samples of any kind."""
+    if is_huggingface(data):
+        data = from_options(data, options)
+    if not isinstance(data, Source):
+        sets = pairs.get("validation"), pairs.get("test")
+        return arrays(data, *sets, classes, options.channels, options.length)
+    if pairs or classes is not None:
+        raise ConfigError(
+            f"{data.name} brings its own sets and classes: validation and test can only be sizes"
+        )
+    return data
+
+
+def _from_clients(
     data: Any,
     pairs: Mapping[str, Any],
     classes: Any,
-    table: Mapping[str, Any],
-    file: Path | None = None,
+    options: DataOptions,
+    explicit: Mapping[str, Any],
+    file: Path | None,
 ) -> Source:
-    """One source from samples of any kind; `table`: settings that were given along with them, which
-    win over those of a file.
-    """
-    options = _options(table, file)
-    if is_huggingface(data):
-        data = from_options(data, options)
-    if isinstance(data, Source):
-        if pairs or classes is not None:
-            raise ConfigError(
-                f"{data.name} brings its own sets and classes: validation and test can only be "
-                "sizes"
-            )
-        return data
-    sets = pairs.get("validation"), pairs.get("test"), classes, options.channels, options.length
-    if not _has_clients(data):
-        return arrays(data, *sets)
+    """One source from the samples of each client, of kinds that may differ."""
     named = data.items() if isinstance(data, Mapping) else enumerate(data)
     parts = {str(name): _plain(part, options) for name, part in named}
     if len(parts) < len(data):
         raise ConfigError("two clients of data have the same name")
+    columns: tuple[str, ...] = ()
+    if any(map(is_frame, (*parts.values(), *pairs.values()))):
+        asked = {name: value for name, value in explicit.items() if name.startswith("data.")}
+        everybody = {f"client {name!r}": part for name, part in parts.items()} | dict(pairs)
+        found, columns = beside_arrays(everybody, config.compose(file, asked)[0].data)
+        parts = {name: found[f"client {name!r}"] for name in parts}
+        pairs = {name: found[name] for name in pairs}
+        if columns:
+            log.warning(
+                "arrays beside a DataFrame: their columns are taken to be %s, in this order",
+                ", ".join(columns),
+            )
     lacking = [name for name in ("validation", "test") if name not in pairs]
-    if lacking:
+    if lacking and not columns:  # of a table it is told later
         log.warning(
             "no %s given: cut from the clients' own samples, an equal share of each; where their "
             "labels are wrong, so are those",
             " and ".join(f"{name}=(x, y)" for name in lacking),
         )
-    return gathered(parts, *sets)
+    sets = pairs.get("validation"), pairs.get("test"), classes, options.channels, options.length
+    return gathered(parts, *sets, columns=columns)
 
 
 def _options(table: Mapping[str, Any], file: Path | None) -> DataOptions:
@@ -202,7 +219,11 @@ def _has_clients(data: Any) -> bool:
 
 def _is_samples(value: Any) -> bool:
     """Whether it looks like the samples of one client: a dataset, or a pair of rows."""
-    if isinstance(value, torch.utils.data.Dataset | Source) or is_huggingface(value):
+    if (
+        isinstance(value, torch.utils.data.Dataset | Source)
+        or is_huggingface(value)
+        or is_frame(value)
+    ):
         return True
     rows = isinstance(value, list | tuple) and len(value) == 2
     return rows and all(hasattr(one, "__len__") and not isinstance(one, str) for one in value)

@@ -3,7 +3,7 @@
 from gcfl.data.arrays import arrays
 from gcfl.data.encoding import encoded, schema_of
 from gcfl.data.federation import ClientData, Federation, alone, build, normaliser
-from gcfl.data.gathered import gathered, in_groups
+from gcfl.data.gathered import beside_arrays, gathered, in_groups
 from gcfl.data.noise import Truth
 from gcfl.data.options import DataOptions, digest
 from gcfl.data.readers import Reader, formats
@@ -33,6 +33,7 @@ __all__ = [
     "alone",
     "arrays",
     "augmentation",
+    "beside_arrays",
     "build",
     "data_home",
     "digest",

@@ -118,6 +118,28 @@ def from_frames(frames: Mapping[str, Any], options: DataOptions) -> Source:
     )
 
 
+def bare(
+    columns: Mapping[str, Any], where: str, options: DataOptions, names: Sequence[str] | None
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any], tuple[str, ...]]:
+    """x (n, features), y (n,) and the features' names, of a table that stands beside arrays: plain
+    numbers, or the texts of data.text, which have no names.
+    """
+    _check_named(columns, where, options)
+    y = _labels(where, columns[options.label])
+    if options.text is not None:
+        return texts_of(columns, options.text, where), y, ()
+    names = names or _features(columns, where, options, None)
+    for name in names:
+        if _plain(columns, [name], where) is None:
+            raise DataError(
+                f"{where}: the column {name!r} holds other things than numbers without gaps, which "
+                "arrays beside a DataFrame cannot have: give every client a DataFrame, or leave "
+                "the column out (data.drop)"
+            )
+    x = _plain(columns, names, where)
+    return np.asarray(x), y, tuple(names)
+
+
 def as_cells(columns: Mapping[str, Any], names: Sequence[str]) -> npt.NDArray[Any]:
     """(n, columns) objects."""
     x = np.empty((len(columns[names[0]]), len(names)), dtype=object)
