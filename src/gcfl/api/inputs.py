@@ -32,7 +32,10 @@ from gcfl.data import (
 log = logging.getLogger("gcfl")
 Size = int | float
 # Settings of [data] by which samples from Python are read.
-READING = ("label", "group", "image_size", "channels", "text", "length", "broken")
+READING = (
+    *("label", "group", "image_size", "channels", "text", "length", "broken"),
+    *("columns", "drop", "schema_file", "date_format"),
+)
 
 
 def take_data(
@@ -77,10 +80,8 @@ def take_data(
             raise ConfigError("a DataFrame has no classes= and groups=: name a column, group=")
         source = _from_frames(data, pairs, explicit, file)
     else:
-        if _has_clients(data):
-            source = _from_clients(data, pairs, classes, _options(table, file), explicit, file)
-        else:
-            source = _source(data, pairs, classes, _options(table, file))
+        read = _from_clients if _has_clients(data) else _source
+        source = read(data, pairs, classes, _options(explicit, file))
     explicit["data.source"] = source.name
     explicit.update({f"data.{name}": len(getattr(source, name)[1]) for name in pairs})
     if groups is not None:
@@ -137,8 +138,6 @@ def _from_clients(
     pairs: Mapping[str, Any],
     classes: Any,
     options: DataOptions,
-    explicit: Mapping[str, Any],
-    file: Path | None,
 ) -> Source:
     """One source from the samples of each client, of kinds that may differ."""
     named = data.items() if isinstance(data, Mapping) else enumerate(data)
@@ -147,9 +146,8 @@ def _from_clients(
         raise ConfigError("two clients of data have the same name")
     columns: tuple[str, ...] = ()
     if any(map(is_frame, (*parts.values(), *pairs.values()))):
-        asked = {name: value for name, value in explicit.items() if name.startswith("data.")}
         everybody = {f"client {name!r}": part for name, part in parts.items()} | dict(pairs)
-        found, columns = beside_arrays(everybody, config.compose(file, asked)[0].data)
+        found, columns = beside_arrays(everybody, options)
         parts = {name: found[f"client {name!r}"] for name in parts}
         pairs = {name: found[name] for name in pairs}
         if columns:
@@ -168,10 +166,11 @@ def _from_clients(
     return gathered(parts, *sets, columns=columns)
 
 
-def _options(table: Mapping[str, Any], file: Path | None) -> DataOptions:
+def _options(explicit: Mapping[str, Any], file: Path | None) -> DataOptions:
     """Settings that say how samples are read, by the names of today."""
     written = config.read_settings(file).get("data", {}) if file is not None else {}
-    asked = {**written, **table} if isinstance(written, dict) else table
+    asked = dict(written) if isinstance(written, dict) else {}
+    asked |= {name.removeprefix("data."): one for name, one in explicit.items() if "data." in name}
     known = {name: asked[name] for name in READING if name in asked}
     return config.build({"data": known})[0].data
 
@@ -184,6 +183,11 @@ def _plain(part: Any, options: DataOptions) -> Any:
     if source.validation is not None or source.test is not None:
         raise ConfigError(
             f"{source.name} brings a validation or test set of its own; give a client one split"
+        )
+    if source.x.dtype == object and source.columns is not None:
+        raise ConfigError(
+            f"{source.name} is a table of other things than numbers without gaps, and another "
+            "client's may hold others: give every client a DataFrame (dataset.to_pandas())"
         )
     return source.x, np.asarray(source.classes)[source.y]
 

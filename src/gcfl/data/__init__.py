@@ -16,8 +16,9 @@ from gcfl.data.readers.huggingface import (
 from gcfl.data.registry import SOURCES, augmentation, read, read_as, sets
 from gcfl.data.sets import named_sets, with_frames
 from gcfl.data.source import Schema, Source, data_home, subset
-from gcfl.data.tabular import FRAME, from_frame, from_frames, warn_of_useless
+from gcfl.data.tabular import FRAME, from_frame, from_frames
 from gcfl.data.unlabelled import Unlabelled, read_unlabelled
+from gcfl.data.useless import warn_of_useless
 
 __all__ = [
     "FRAME",

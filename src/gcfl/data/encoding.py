@@ -19,7 +19,7 @@ from gcfl.base.encoding import Column, Encoding, Table
 from gcfl.base.errors import ConfigError, DataError
 from gcfl.data.options import DataOptions
 from gcfl.data.source import Source, read_text
-from gcfl.data.split import split_rows, split_server_rows
+from gcfl.data.split import split_official_rows, split_rows, split_server_rows
 
 log = logging.getLogger("gcfl.data")
 SEEN = 5  # a value travels with the model where so many rows have it
@@ -86,6 +86,12 @@ def _fitted_on(
     source: Source, options: DataOptions, seed: int, alone: bool, without: IntArray | None
 ) -> Cells:
     """(m, columns) the cells that vocabulary and statistics are taken from."""
+    official = None if alone or not source.validation_from_test else source.test
+    if official is not None:  # ids of its rows go on after the training rows
+        clean, _ = split_official_rows(source, official[1], options, seed)
+        kept = clean if without is None else clean[~np.isin(clean + len(source), without)]
+        own = official[0][kept]
+        return own if options.encode_by == "clean" else np.concatenate([own, source.x])
     if alone:
         rest, clean = np.empty(0, dtype=np.int64), split_server_rows(source, options, seed)[0]
     else:
