@@ -167,3 +167,73 @@ def test_every_stretch_has_the_same_share_of_each_group():
         assert np.array_equal(spreaded[groups[spreaded] == name], mine)
         for end in range(1, 301):
             assert abs((groups[spreaded[:end]] == name).sum() - end * len(mine) / 300) <= 1.5
+
+
+NAMES = ["a", "b", "c", "d"]
+
+
+def frame(x, y, **more):
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    columns = dict(zip(NAMES, x.T, strict=True))
+    # another order than the arrays', and the label in the middle
+    return pandas.DataFrame({"d": columns["d"], "sick": y, **columns, **more})[
+        [*NAMES[:2], "sick", *NAMES[2:], *more]
+    ]
+
+
+def test_dataframes_beside_arrays_are_as_if_all_were_arrays(tmp_path):
+    south, north, ward = SITES.values()
+    mixed = {
+        "south": south,
+        "north": frame(*north),
+        "ward 10": frame(*ward)[["sick", *NAMES[::-1]]],
+    }
+    sets = {"validation": blobs(30, 4), "test": blobs(60, 5)}
+    kinds = {"validation": frame(*sets["validation"]), "test": sets["test"]}
+    plain = run(tmp_path / "arrays", SITES, **sets)
+    found = run(tmp_path / "mixed", mixed, **kinds, label="sick")
+    assert [one.train_loss for one in found.rounds] == [one.train_loss for one in plain.rounds]
+    assert found.accuracy == plain.accuracy
+    assert [one["name"] for one in found.clients] == list(SITES)
+    x, y = blobs(20, 6)
+    assert np.array_equal(found.predict(frame(x, y)), plain.predict(x))  # columns go by name
+
+
+def test_a_client_of_one_class_may_come_as_a_dataframe(tmp_path):
+    x, y = SITES["south"]
+    parts = {"south": (x, y), "north": frame(x[y == 2], y[y == 2])}
+    federation = build(
+        take_data({"data.label": "sick"}, parts, blobs(30, 4), blobs(30, 5), None),
+        DataOptions(clients=2, partition="given", validation=30, test=30),
+        0,
+    )
+    assert set(federation.clients.shard(1).y.tolist()) == {2}
+
+
+@pytest.mark.parametrize(
+    ("more", "settings", "message"),
+    [
+        ({"town": ["x"] * 60}, {}, "client 'b': the column 'town' holds other things than numbers"),
+        ({"e": [1.0] * 59 + [None]}, {}, "client 'b': the column 'e' holds other things"),
+        ({"e": [1.0] * 60}, {}, r"client 'b' has samples of shape \(5,\)"),
+        ({}, {"label": "well"}, "client 'b' has no column 'well'"),
+        ({}, {"data.schema_file": "schema.json"}, "arrays have none: give every client"),
+    ],
+)
+def test_a_dataframe_that_no_array_can_stand_beside(tmp_path, more, settings, message):
+    parts = {"a": (X, Y), "b": frame(X, Y, **more)}
+    with pytest.raises(gcfl.GcflError, match=message):
+        take_data(
+            {"data.label": settings.pop("label", "sick"), **settings}, parts, None, None, None
+        )
+
+
+def test_texts_and_a_column_of_texts(tmp_path):
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    texts, y = ["a ship", "an oven", "the sea", "the stove"] * 5, [0, 1] * 10
+    parts = {"a": (texts, y), "b": pandas.DataFrame({"words": texts, "kind": y})}
+    explicit = {"data.label": "kind", "data.text": "words"}
+    found = take_data(explicit, parts, None, None, None)
+    alone = take_data({}, {"a": (texts, y), "b": (texts, y)}, None, None, None)
+    assert np.array_equal(found.x, alone.x)
+    assert np.array_equal(found.y, alone.y)

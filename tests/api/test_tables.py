@@ -12,6 +12,7 @@ import pytest
 
 import gcfl
 from data_files import adults, write_table
+from gcfl.api.predicting import predict
 from gcfl.base.codec import decode
 from gcfl.base.errors import ConfigError, DataError, RunError
 from gcfl.cli import main
@@ -60,6 +61,32 @@ def test_a_mixed_table_by_hospital_in_one_command(by_hospital):
     assert run.config["data"]["clients"] == 3
     assert run.accuracy > 0.75
     assert "job=clerk" in run.model.encoding.names
+
+
+def test_dates_of_another_form_are_the_same_dates(by_hospital, tmp_path, capsys):
+    """From the command line to predictions: 5/11/2023 as 2023-11-05 is."""
+    folder, run = by_hospital
+    for file in ("t", "clean", "test"):
+        table = pd.read_csv(folder / f"{file}.csv", parse_dates=["since"])
+        since = table["since"]
+        written = [f"{one.day}/{one.month}/{one.year}" for one in since.dropna()]
+        table["since"] = pd.Series(written, index=since.dropna().index, dtype=object)
+        table.to_csv(tmp_path / f"{file}.csv", index=False)
+    words = ["run", "--data", str(tmp_path / "t.csv"), "--label", "income", "--group", "hospital"]
+    words += ["--rounds", "4", "--model", "mlp", "--out", str(tmp_path / "runs")]
+    sets = ["--data.validation", str(tmp_path / "clean.csv")]
+    sets += ["--data.test", str(tmp_path / "test.csv"), "--data.date_format", "%d/%m/%Y"]
+    assert main([*words, *sets]) == 0
+    (other,) = (tmp_path / "runs").iterdir()
+    found = predict(other, tmp_path / "test.csv")
+    expected = predict(run, folder / "test.csv")
+    assert np.array_equal(found.probabilities, expected.probabilities)
+    assert [one.format for one in gcfl.load(other).model.encoding.columns if one.format] == [
+        "%d/%m/%Y"
+    ]
+    capsys.readouterr()
+    assert main([*words, *sets[:-1], "%d/%m"]) == 2
+    assert "date_format must name day, month and year" in capsys.readouterr().err
 
 
 def test_every_group_is_a_client_unless_fewer_are_asked_for(by_hospital):

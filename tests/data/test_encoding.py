@@ -92,6 +92,89 @@ def test_dates_and_booleans_become_numbers():
     assert again[:, 0].tolist() == [leap, 1]
 
 
+LEAP = date(2024, 2, 29).toordinal() - date(1970, 1, 1).toordinal()
+
+
+@pytest.mark.parametrize(
+    ("text", "hours"),
+    [
+        ("29 Feb 2024", 0),
+        ("29-feb-2024", 0),
+        ("29. February 2024", 0),
+        ("Feb 29, 2024", 0),
+        ("February 29 2024 18:00", 18),
+        ("Thu, 29 Feb 2024 12:00:00 GMT", 12),
+        ("Thursday, 29 February 2024", 0),
+        ("2024-02-29T12:00:00Z", 12),
+        ("2024-02-29 12:00:00 UTC", 12),
+        ("2024-02-29 12:00:00 +0200", 10),
+        ("2024/02/29T00:30-05:30", 6),
+    ],
+)
+def test_dates_that_can_be_read_in_one_way(text, hours):
+    encoding = fitted({"when": [text] * 6})
+    assert encoding.columns[0].kind == "date"
+    assert applied(encoding, {"when": [text]})[0, 0] == pytest.approx(LEAP + hours / 24)
+
+
+@pytest.mark.parametrize(
+    "text", ["30 Feb 2024", "29 Fev 2024", "Feb 2024", "29 Feb", "29 Feb 24", "2024-02-29T", "May"]
+)
+def test_what_is_no_date_is_a_text(text):
+    assert fitted({"when": [text] * 6}).columns[0].kind == "category"
+
+
+def test_which_number_is_the_day_is_said_or_the_column_is_a_text(caplog):
+    days = ["1/2/2024", "29/2/2024", ""] * 4
+    encoding = fitted({"seen": days, "town": ["Rome"] * 12})
+    assert encoding.columns[0].kind == "category"
+    assert "1/2/2024: seen (say how dates are written, data.date_format" in caplog.text
+    table = {"seen": days, "since": ["2024-02-29"] * 12, "n": ["1"] * 12, "town": ["1/2"] * 12}
+    cell_table = {name: cells(column, name) for name, column in table.items()}
+    found = fit(cell_table, 50, "%d/%m/%Y")
+    assert [one.kind for one in found.columns] == ["date", "date", "number", "category"]
+    assert [one.format for one in found.columns] == ["%d/%m/%Y", None, None, None]
+    again = Encoding.from_json(found.to_json(), "here")
+    assert again == Encoding.from_plain(json.loads(json.dumps(found.to_plain()))) == found
+    moments = np.array(["2024-02-01", "2024-02-29"], "datetime64[ns]")
+    rest = {name: column[:2] for name, column in table.items()}
+    for seen in (["1/2/2024", "29/2/2024"], ["01/02/2024", "29/02/2024"], moments):
+        assert applied(again, rest | {"seen": seen})[:, 0].tolist() == [LEAP - 28, LEAP]
+    with pytest.raises(DataError, match=r"'seen' holds '2/29/2024' in row 1, .* such as %d/%m/%Y"):
+        applied(again, rest | {"seen": ["1/2/2024", "2/29/2024"]})
+
+
+def test_a_schema_file_says_how_dates_are_written(tmp_path):
+    """Also of numbers, which nobody would take for dates: 20240229."""
+    column = {"name": "day", "kind": "date", "format": "%Y%m%d", "fill": 0.0}
+    schema = {"format": 1, "columns": [column, {"name": "x", "kind": "number"}]}
+    (tmp_path / "s.json").write_text(json.dumps(schema))
+    days = ["20240229", "19700101", ""] * 40
+    table = {"day": days, "x": np.arange(120), "income": ["a", "b"] * 60}
+    path = write_table(tmp_path / "t.csv", table)
+    asked = options(path, group=None, drop=None, schema_file=str(tmp_path / "s.json"))
+    assert encoded(read(asked, 0), asked, 0).x[:3, 0].tolist() == [LEAP, 0, 0]
+    assert Encoding.from_plain([column]).apply({"day": [20240229.0]}, "t")[0, 0] == LEAP
+    asked = asked.model_copy(update={"date_format": "%d/%m/%Y"})
+    with pytest.raises(ConfigError, match=r"date_format has no effect with data\.schema_file"):
+        build(read(asked, 0), asked, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("%d/%m", "must name day, month and year"),
+        ("day first", "must name day, month and year"),
+        ("%Y%m%d", "more than digits, or every number would be a date"),
+        ("%d%d%m%Y", "must name day, month and year"),
+        pytest.param("%d/%m/%Y" + " " * 80, "must name day, month and year", id="long"),
+    ],
+)
+def test_formats_that_name_no_date(text, message):
+    with pytest.raises(ValueError, match=message):
+        DataOptions(date_format=text)
+
+
 def test_a_median_of_fewer_than_five_is_nobodys():
     few = {"income": ["98765", *[""] * 9], "age": [str(age) for age in range(30, 40)]}
     encoding = fitted(few)
@@ -173,6 +256,8 @@ def test_a_schema_file(tmp_path, capsys):
         '{"format": 1, "columns": [{"name": "a", "kind": "category", "fill": "x"}]}',
         '{"format": 1, "columns": [{"name": "a", "kind": "date"}, {"name": "a", "kind": "date"}]}',
         '{"format": 1, "columns": [{"name": "a", "kind": "date", "run": "me"}]}',
+        '{"format": 1, "columns": [{"name": "a", "kind": "date", "format": "%d%d"}]}',
+        '{"format": 1, "columns": [{"name": "a", "kind": "number", "format": "%d/%m/%Y"}]}',
     ],
 )
 def test_bad_schema_files_are_refused(tmp_path, text):

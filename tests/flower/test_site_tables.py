@@ -55,6 +55,24 @@ def test_sites_take_the_servers_encoding(app):
         read_as(options, 0, terms.schema)
 
 
+def test_sites_read_dates_as_the_server_writes_them(tmp_path):
+    def table(rows, seed=0):
+        found = adults(rows, seed)
+        return found | {"since": [f"{day:%d/%m/%Y}" for day in found["since"].astype(object)]}
+
+    write_table(tmp_path / "server.csv", table(200))
+    write_table(tmp_path / "north.csv", table(60, 1))
+    words = ["flower", "export", "--data", str(tmp_path / "server.csv"), "--label", "income"]
+    words += ["--data.columns", "age,since", "--data.date_format", "%d/%m/%Y", "--sites", "north"]
+    words += ["--method", "fedavg", "--model", "logistic", "--to", str(tmp_path / "app")]
+    assert main(words) == 0
+    terms = Terms.read(tmp_path / "app")
+    options = DataOptions(source=str(tmp_path / "north.csv"), label="income")
+    found = read_as(options, 0, terms.schema)
+    expected = np.array(adults(60, 1)["since"], "datetime64[D]").astype(float)
+    assert np.array_equal(found.x[:, found.columns.index("since")], expected.astype(np.float32))
+
+
 def test_a_run_over_sites(app):
     grid = Here(client_app(site_in(app / "app")), len(SITES))
     for (node, _), site in zip(list(grid.contexts.items()), SITES, strict=True):

@@ -105,7 +105,7 @@ def test_a_new_field_needs_the_record_and_a_line_here(tmp_path, monkeypatch):
     assert "temperature-over-rounds" in {figure.stem for figure in figures}
     assert track.scalars(gcfl.load(newer).rounds[2])["temperature"] == 22.0
     console = Console(file=io.StringIO(), width=200)
-    show(gcfl.load(newer), console)
+    show(gcfl.load(newer), console, every=True)
     assert console.file.getvalue().count("temperature, °C") == 2
 
 

@@ -18,6 +18,7 @@ from gcfl.data import (
     DataOptions,
     Source,
     arrays,
+    beside_arrays,
     from_frame,
     from_frames,
     from_options,
@@ -31,7 +32,10 @@ from gcfl.data import (
 log = logging.getLogger("gcfl")
 Size = int | float
 # Settings of [data] by which samples from Python are read.
-READING = ("label", "group", "image_size", "channels", "text", "length", "broken")
+READING = (
+    *("label", "group", "image_size", "channels", "text", "length", "broken"),
+    *("columns", "drop", "schema_file", "date_format"),
+)
 
 
 def take_data(
@@ -76,7 +80,8 @@ def take_data(
             raise ConfigError("a DataFrame has no classes= and groups=: name a column, group=")
         source = _from_frames(data, pairs, explicit, file)
     else:
-        source = _source(data, pairs, classes, table, file)
+        read = _from_clients if _has_clients(data) else _source
+        source = read(data, pairs, classes, _options(explicit, file))
     explicit["data.source"] = source.name
     explicit.update({f"data.{name}": len(getattr(source, name)[1]) for name in pairs})
     if groups is not None:
@@ -114,47 +119,58 @@ def _from_frames(
     return with_frames(source, pairs, options)
 
 
-def _source(
+def _source(data: Any, pairs: Mapping[str, Any], classes: Any, options: DataOptions) -> Source:
+    """One source from samples of any kind."""
+    if is_huggingface(data):
+        data = from_options(data, options)
+    if not isinstance(data, Source):
+        sets = pairs.get("validation"), pairs.get("test")
+        return arrays(data, *sets, classes, options.channels, options.length)
+    if pairs or classes is not None:
+        raise ConfigError(
+            f"{data.name} brings its own sets and classes: validation and test can only be sizes"
+        )
+    return data
+
+
+def _from_clients(
     data: Any,
     pairs: Mapping[str, Any],
     classes: Any,
-    table: Mapping[str, Any],
-    file: Path | None = None,
+    options: DataOptions,
 ) -> Source:
-    """One source from samples of any kind; `table`: settings that were given along with them, which
-    win over those of a file.
-    """
-    options = _options(table, file)
-    if is_huggingface(data):
-        data = from_options(data, options)
-    if isinstance(data, Source):
-        if pairs or classes is not None:
-            raise ConfigError(
-                f"{data.name} brings its own sets and classes: validation and test can only be "
-                "sizes"
-            )
-        return data
-    sets = pairs.get("validation"), pairs.get("test"), classes, options.channels, options.length
-    if not _has_clients(data):
-        return arrays(data, *sets)
+    """One source from the samples of each client, of kinds that may differ."""
     named = data.items() if isinstance(data, Mapping) else enumerate(data)
     parts = {str(name): _plain(part, options) for name, part in named}
     if len(parts) < len(data):
         raise ConfigError("two clients of data have the same name")
+    columns: tuple[str, ...] = ()
+    if any(map(is_frame, (*parts.values(), *pairs.values()))):
+        everybody = {f"client {name!r}": part for name, part in parts.items()} | dict(pairs)
+        found, columns = beside_arrays(everybody, options)
+        parts = {name: found[f"client {name!r}"] for name in parts}
+        pairs = {name: found[name] for name in pairs}
+        if columns:
+            log.warning(
+                "arrays beside a DataFrame: their columns are taken to be %s, in this order",
+                ", ".join(columns),
+            )
     lacking = [name for name in ("validation", "test") if name not in pairs]
-    if lacking:
+    if lacking and not columns:  # of a table it is told later
         log.warning(
             "no %s given: cut from the clients' own samples, an equal share of each; where their "
             "labels are wrong, so are those",
             " and ".join(f"{name}=(x, y)" for name in lacking),
         )
-    return gathered(parts, *sets)
+    sets = pairs.get("validation"), pairs.get("test"), classes, options.channels, options.length
+    return gathered(parts, *sets, columns=columns)
 
 
-def _options(table: Mapping[str, Any], file: Path | None) -> DataOptions:
+def _options(explicit: Mapping[str, Any], file: Path | None) -> DataOptions:
     """Settings that say how samples are read, by the names of today."""
     written = config.read_settings(file).get("data", {}) if file is not None else {}
-    asked = {**written, **table} if isinstance(written, dict) else table
+    asked = dict(written) if isinstance(written, dict) else {}
+    asked |= {name.removeprefix("data."): one for name, one in explicit.items() if "data." in name}
     known = {name: asked[name] for name in READING if name in asked}
     return config.build({"data": known})[0].data
 
@@ -167,6 +183,11 @@ def _plain(part: Any, options: DataOptions) -> Any:
     if source.validation is not None or source.test is not None:
         raise ConfigError(
             f"{source.name} brings a validation or test set of its own; give a client one split"
+        )
+    if source.x.dtype == object and source.columns is not None:
+        raise ConfigError(
+            f"{source.name} is a table of other things than numbers without gaps, and another "
+            "client's may hold others: give every client a DataFrame (dataset.to_pandas())"
         )
     return source.x, np.asarray(source.classes)[source.y]
 
@@ -202,7 +223,11 @@ def _has_clients(data: Any) -> bool:
 
 def _is_samples(value: Any) -> bool:
     """Whether it looks like the samples of one client: a dataset, or a pair of rows."""
-    if isinstance(value, torch.utils.data.Dataset | Source) or is_huggingface(value):
+    if (
+        isinstance(value, torch.utils.data.Dataset | Source)
+        or is_huggingface(value)
+        or is_frame(value)
+    ):
         return True
     rows = isinstance(value, list | tuple) and len(value) == 2
     return rows and all(hasattr(one, "__len__") and not isinstance(one, str) for one in value)

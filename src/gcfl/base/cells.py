@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -13,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gcfl.base.data_types import FloatArray
+from gcfl.base.dates import moment
 from gcfl.base.errors import DataError
 
 # Text, a number, true or false, a moment; None where nothing is known.
@@ -25,7 +25,6 @@ _MISSING = {
     *("<NA>", "NULL", "null", "None", "1.#IND", "1.#QNAN", "-1.#IND", "-1.#QNAN"),
 }
 _TRUE_OR_FALSE = {"true": 1.0, "false": 0.0}
-_ISO = re.compile(r"\d{4}[-/]\d\d[-/]\d\d([ T].*)?")
 _EPOCH = datetime(1970, 1, 1)
 _DAY = timedelta(days=1)
 
@@ -85,12 +84,12 @@ def _cell(value: Any) -> Cell:
     raise ValueError
 
 
-def number(cell: Cell, kind: Kind) -> float:
+def number(cell: Cell, kind: Kind, format: str | None = None) -> float:
     """A cell that is there as a number: of a date, the days since 1970. ValueError where it is
-    none.
+    none. format: how texts write a date.
     """
     if kind == "date":
-        return _days(cell)
+        return _days(cell, format)
     if kind == "boolean" and isinstance(cell, str):
         cell = _TRUE_OR_FALSE.get(cell.casefold())
     if isinstance(cell, datetime) or cell is None:
@@ -101,22 +100,24 @@ def number(cell: Cell, kind: Kind) -> float:
     return value
 
 
-def _days(cell: Cell) -> float:
-    if isinstance(cell, str) and _ISO.fullmatch(cell):
-        cell = datetime.fromisoformat(cell.replace("/", "-"))
+def _days(cell: Cell, format: str | None) -> float:
+    if isinstance(cell, float) and format is not None:  # 20240229, which a table took for a number
+        cell = text(cell)
+    if isinstance(cell, str):
+        cell = moment(cell, format)
     if not isinstance(cell, datetime):
         raise ValueError
-    moment = cell if cell.tzinfo is None else cell.astimezone(UTC).replace(tzinfo=None)
-    return (moment - _EPOCH) / _DAY
+    local = cell if cell.tzinfo is None else cell.astimezone(UTC).replace(tzinfo=None)
+    return (local - _EPOCH) / _DAY
 
 
-def numbers(column: Sequence[Cell], kind: Kind) -> FloatArray:
+def numbers(column: Sequence[Cell], kind: Kind, format: str | None = None) -> FloatArray:
     """(n,) NaN where nothing is known. IndexError, with the row, where a cell is something else."""
     found = np.full(len(column), math.nan)
     for row, cell in enumerate(column):
         if cell is not None:
             try:
-                found[row] = number(cell, kind)
+                found[row] = number(cell, kind, format)
             except (ValueError, OverflowError):
                 raise IndexError(row) from None
     return found
@@ -129,11 +130,13 @@ def text(cell: Cell) -> str:
     return cell.isoformat() if isinstance(cell, datetime) else str(cell)
 
 
-def kind_of(column: Iterable[Cell]) -> Kind | None:
-    """What all cells are that are there; None where none is."""
+def kind_of(column: Iterable[Cell], format: str | None = None) -> Kind | None:
+    """What all cells are that are there; None where none is. format: how texts may write a date."""
     there = [cell for cell in column if cell is not None]
     if not there:
         return None
+    if format is not None and written_as(there, format):
+        return "date"
     if all(
         isinstance(cell, bool) or (isinstance(cell, str) and cell.casefold() in _TRUE_OR_FALSE)
         for cell in there
@@ -147,3 +150,12 @@ def kind_of(column: Iterable[Cell]) -> Kind | None:
             continue
         return kind
     return "category"
+
+
+def written_as(column: Iterable[Cell], format: str) -> bool:
+    """Whether all cells that are there are texts, and dates of this format."""
+    there = [cell for cell in column if cell is not None]
+    try:
+        return bool(there) and all(isinstance(one, str) and moment(one, format) for one in there)
+    except ValueError:
+        return False

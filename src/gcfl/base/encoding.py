@@ -16,6 +16,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from gcfl.base.cells import Cell, numbers, text
+from gcfl.base.dates import names_a_date
 from gcfl.base.errors import ConfigError, DataError, did_you_mean
 from gcfl.base.options import Options, checked
 
@@ -50,11 +51,17 @@ class Column(Options):
     """category: those with a feature of their own"""
     buckets: int = 0
     """hashed: how many"""
+    format: str | None = None
+    """date: how texts write it, by the letters of strptime (%d/%m/%Y); unset: ISO's way, or the
+    month by its English name
+    """
 
     @property
     def sound(self) -> bool:
         """Whether its parts go together."""
         fill, values = self.fill, self.values
+        if self.format is not None and not (self.kind == "date" and names_a_date(self.format)):
+            return False
         if self.kind == "category":
             return (fill is None or fill in values) and len(set(values)) == len(values)
         if self.kind == "hashed":
@@ -104,10 +111,12 @@ class Column(Options):
     def _numbers(self, column: Sequence[Cell]) -> Block:
         kind: Any = self.kind
         try:
-            found = numbers(column, kind)
+            found = numbers(column, kind, self.format)
         except IndexError as error:
             row = int(error.args[0])
-            what = {"number": "a number", "boolean": "true or false"}.get(kind, "a date")
+            what = {"number": "a number", "boolean": "true or false"}.get(
+                kind, "a date" if self.format is None else f"a date such as {self.format}"
+            )
             raise _BadCell(f"holds {column[row]!r} in row", row, f", which is not {what}") from None
         missing = np.isnan(found)
         if self.fill is None and missing.any():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from gcfl.base.errors import ConfigError
@@ -35,7 +36,7 @@ def _compare(options: argparse.Namespace, rest: list[str], methods: list[str]) -
     from gcfl.experiment import compose, read_settings
     from gcfl.report.progress import Progress
     from gcfl.report.tables import best_note
-    from gcfl.report.terminal import print_table, wide
+    from gcfl.report.terminal import hardly_begun, print_table, wide
     from gcfl.results.verdict import verdicts
     from gcfl.sweep.comparison import comparison_plan, conclude
 
@@ -57,5 +58,7 @@ def _compare(options: argparse.Namespace, rest: list[str], methods: list[str]) -
     for line in (*verdicts(found.study), best_note(found.study)):
         if line:
             console.print(line, soft_wrap=True, markup=False)
+    if not options.quiet and (early := hardly_begun(found.study)):
+        print(f"hint: {early}", file=sys.stderr)
     print(f"report: {found.report}")
     complain(outcomes)

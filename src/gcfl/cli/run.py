@@ -69,6 +69,8 @@ def add(verbs: Any, common: argparse.ArgumentParser) -> None:
     show = add_verb(verbs, common, "show", _show, about)
     where = "a run's folder, or a folder that contains some (runs)"
     show.add_argument("runs", metavar="RUN", type=Path, nargs="*", help=where)
+    every = "of one run, also its rounds and the parts of its cost"
+    show.add_argument("--all", action="store_true", help=every)
 
     about = "whether the files of runs are what was written"
     verify = add_verb(verbs, common, "verify", _verify, about)
@@ -132,7 +134,10 @@ def _show(options: argparse.Namespace, _: list[str]) -> None:
     options.runs = options.runs or [Path("runs")]
     folders = [folder for path in options.runs for folder in below(path)]
     if folders == options.runs[:1] and not options.quiet:
-        show(load(folders[0]))
+        show(load(folders[0]), every=options.all)
+        if not options.all:
+            again = f"gcfl show {shlex.quote(str(folders[0]))} --all"
+            print(f"the rounds, and the parts of the cost: {again}", file=sys.stderr)
         return
     for folder in folders:
         try:

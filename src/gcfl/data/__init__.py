@@ -3,7 +3,7 @@
 from gcfl.data.arrays import arrays
 from gcfl.data.encoding import encoded, schema_of
 from gcfl.data.federation import ClientData, Federation, alone, build, normaliser
-from gcfl.data.gathered import gathered, in_groups
+from gcfl.data.gathered import beside_arrays, gathered, in_groups
 from gcfl.data.noise import Truth
 from gcfl.data.options import DataOptions, digest
 from gcfl.data.readers import Reader, formats
@@ -16,8 +16,9 @@ from gcfl.data.readers.huggingface import (
 from gcfl.data.registry import SOURCES, augmentation, read, read_as, sets
 from gcfl.data.sets import named_sets, with_frames
 from gcfl.data.source import Schema, Source, data_home, subset
-from gcfl.data.tabular import FRAME, from_frame, from_frames, warn_of_useless
+from gcfl.data.tabular import FRAME, from_frame, from_frames
 from gcfl.data.unlabelled import Unlabelled, read_unlabelled
+from gcfl.data.useless import warn_of_useless
 
 __all__ = [
     "FRAME",
@@ -33,6 +34,7 @@ __all__ = [
     "alone",
     "arrays",
     "augmentation",
+    "beside_arrays",
     "build",
     "data_home",
     "digest",

@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gcfl.base.cells import Cell, kind_of, numbers, text
+from gcfl.base.cells import Cell, kind_of, numbers, text, written_as
 from gcfl.base.data_types import IntArray
+from gcfl.base.dates import day_or_month
 from gcfl.base.encoding import Column, Encoding, Table
 from gcfl.base.errors import ConfigError, DataError
 from gcfl.data.options import DataOptions
 from gcfl.data.source import Source, read_text
-from gcfl.data.split import split_rows, split_server_rows
+from gcfl.data.split import split_official_rows, split_rows, split_server_rows
 
 log = logging.getLogger("gcfl.data")
 SEEN = 5  # a value travels with the model where so many rows have it
@@ -44,7 +45,8 @@ def encoded(
         encoding = read_schema(options.schema_file)
     else:
         rows = _fitted_on(source, options, seed, alone, without)
-        encoding = fit(dict(zip(source.columns, rows.T, strict=True)), options.max_categories)
+        table = dict(zip(source.columns, rows.T, strict=True))
+        encoding = fit(table, options.max_categories, options.date_format)
         log.info(
             "%d values, and what fills gaps, were taken from %s and travel with the model "
             "(data.schema_file names others)",
@@ -84,6 +86,12 @@ def _fitted_on(
     source: Source, options: DataOptions, seed: int, alone: bool, without: IntArray | None
 ) -> Cells:
     """(m, columns) the cells that vocabulary and statistics are taken from."""
+    official = None if alone or not source.validation_from_test else source.test
+    if official is not None:  # ids of its rows go on after the training rows
+        clean, _ = split_official_rows(source, official[1], options, seed)
+        kept = clean if without is None else clean[~np.isin(clean + len(source), without)]
+        own = official[0][kept]
+        return own if options.encode_by == "clean" else np.concatenate([own, source.x])
     if alone:
         rest, clean = np.empty(0, dtype=np.int64), split_server_rows(source, options, seed)[0]
     else:
@@ -97,19 +105,21 @@ def _fitted_on(
     return np.concatenate([own, source.x[rest]])
 
 
-def fit(table: Table, most: int) -> Encoding:
+def fit(table: Table, most: int, format: str | None = None) -> Encoding:
     """The encoding of these columns: texts of more than `most` values are hashed into so many
-    buckets.
+    buckets. format: how texts may write dates.
     """
     columns: list[Column] = []
-    empty, unknown = [], []
+    empty, unknown, either = [], [], []
     for name, cells in table.items():
-        column = _column(name, cells, most)
+        column = _column(name, cells, most, format)
         if column is None:
             empty.append(name)
             continue
         if column.kind == "category" and not column.values:
             unknown.append(name)
+        if column.kind in ("category", "hashed") and _day_or_month(cells):
+            either.append(name)
         columns.append(column)
     if empty:
         log.warning(
@@ -124,27 +134,40 @@ def fit(table: Table, most: int) -> Encoding:
             SEEN,
             ", ".join(unknown),
         )
+    if either:
+        log.warning(
+            "taken for texts, since nobody can tell the day from the month in 1/2/2024: %s (say "
+            'how dates are written, data.date_format = "%%d/%%m/%%Y")',
+            ", ".join(either),
+        )
     if not columns:
         raise DataError("no column of the table has a value in the server's clean set")
     return Encoding(tuple(columns))
 
 
-def _column(name: str, cells: Sequence[Cell], most: int) -> Column | None:
+def _day_or_month(cells: Sequence[Cell]) -> bool:
+    return all(isinstance(one, str) and day_or_month(one) for one in cells if one is not None)
+
+
+def _column(name: str, cells: Sequence[Cell], most: int, format: str | None) -> Column | None:
     """One column; None where it is empty."""
     from sklearn.impute import SimpleImputer
 
-    kind = kind_of(cells)
+    if format is not None and not written_as(cells, format):
+        format = None
+    kind = kind_of(cells, format)
     if kind is None:
         return None
     missing = any(cell is None for cell in cells)
     if kind != "category":
         strategy = "most_frequent" if kind == "boolean" else "median"
-        found = numbers(cells, kind)
+        found = numbers(cells, kind, format)
         finite = found[np.isfinite(found)]  # what is infinite is told with its row, when applied
         # a median of fewer is somebody's own value
         enough = finite[:, None] if len(finite) >= SEEN else [[0.0]]
         filler = SimpleImputer(strategy=strategy).fit(enough)
-        return Column(name=name, kind=kind, fill=float(filler.statistics_[0]), indicator=missing)
+        middle = float(filler.statistics_[0])
+        return Column(name=name, kind=kind, fill=middle, indicator=missing, format=format)
     texts = np.array([text(cell) for cell in cells if cell is not None], dtype=object)
     if len(set(texts)) > most:
         return Column(name=name, kind="hashed", buckets=most, indicator=missing)
@@ -181,4 +204,5 @@ def schema_of(source: Source, options: DataOptions) -> Encoding:
         cells = source.x
     else:
         raise ConfigError(f"{source.name} is no table: only tables have a schema")
-    return fit(dict(zip(source.columns, cells.T, strict=True)), options.max_categories)
+    table = dict(zip(source.columns, cells.T, strict=True))
+    return fit(table, options.max_categories, options.date_format)

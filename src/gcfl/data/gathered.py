@@ -10,10 +10,14 @@ import numpy as np
 import numpy.typing as npt
 import torch.utils.data
 
-from gcfl.base.errors import DataError
+from gcfl.base.cells import columns_of, is_frame
+from gcfl.base.encoding import Encoding
+from gcfl.base.errors import DataError, did_you_mean
 from gcfl.data.arrays import Pair, arrays, as_pair, class_names
 from gcfl.data.layouts import Channels
+from gcfl.data.options import DataOptions
 from gcfl.data.source import Source
+from gcfl.data.tabular import bare
 
 
 def gathered(
@@ -23,10 +27,11 @@ def gathered(
     classes: Sequence[str | int] | None = None,
     channels: Channels = None,
     length: int = 64,
+    columns: Sequence[str] = (),
 ) -> Source:
     """A source from each client's (x, y) or torch Dataset, by the clients' names. The classes are
     those given, else those that the Datasets name, else the sorted labels of all clients. Samples
-    are known as client/row.
+    are known as client/row. columns: the features' names, where somebody has named them.
     """
     pairs = {name: as_pair(f"client {name!r}", part) for name, part in parts.items()}
     _check_alike(pairs)
@@ -42,7 +47,37 @@ def gathered(
         clients=tuple(pairs),
         alike=True,
         names=tuple(f"{name}/{row}" for name, (_, y) in pairs.items() for row in range(len(y))),
+        columns=tuple(columns) or None,
+        encoding=Encoding.plain_numbers(columns) if columns else None,
     )
+
+
+def beside_arrays(
+    parts: Mapping[str, Any], options: DataOptions
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """DataFrames among the parts as (x, y), others as they are; and the columns of x, in the order
+    of the first DataFrame. Arrays name no columns, so only plain numbers (or data.text) can be.
+    """
+    if options.schema_file is not None:
+        raise DataError(
+            "data.schema_file names columns, and arrays have none: give every client a DataFrame"
+        )
+    found: dict[str, Any] = {}
+    first = ""
+    names: tuple[str, ...] = ()
+    for part, given in parts.items():
+        found[part] = given
+        if is_frame(given):
+            columns = columns_of(given)
+            lacking = next((one for one in names if one not in columns), None)
+            if lacking is not None:
+                raise DataError(
+                    f"{part} has no column {lacking!r}, which {first} has"
+                    f"{did_you_mean(lacking, columns)}"
+                )
+            x, y, order = bare(columns, part, options, names or None)
+            found[part], first, names = (x, y), first or part, order
+    return found, names
 
 
 def in_groups(source: Source, groups: Any) -> Source:

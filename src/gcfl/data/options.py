@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator
 
+from gcfl.base.dates import checked_format
 from gcfl.base.errors import ConfigError
 from gcfl.base.options import Count, Options, Size, at_least, within
 from gcfl.data.corruption import chosen
@@ -56,6 +57,10 @@ class DataOptions(Options):
     """
     max_categories: Annotated[int, AfterValidator(within(2, 4096))] = 50
     """tables: texts of more values than this are hashed into so many features"""
+    date_format: Annotated[str, AfterValidator(checked_format)] | None = None
+    """tables: how texts write dates, by the letters of strptime, such as %d/%m/%Y; unset: ISO's
+    way, or the month by its English name, and 1/2/2024 is a text
+    """
     image_size: Annotated[int, AfterValidator(at_least(4))] = 32
     """image folders: pixels per side after resizing"""
     channels: Literal["first", "last", "grey", "none"] | None = None
@@ -198,8 +203,13 @@ def _check_unused(options: DataOptions) -> None:
         raise ConfigError(
             "data.columns names all features, so data.drop has no effect: use one of them"
         )
-    for name in ("columns", "drop", "schema_file"):
+    for name in ("columns", "drop", "schema_file", "date_format"):
         if options.text is not None and getattr(options, name) is not None:
             raise ConfigError(f"data.{name} has no effect with data.text: no other column is read")
+    if options.date_format is not None and options.schema_file is not None:
+        raise ConfigError(
+            "data.date_format has no effect with data.schema_file, where a column of the kind date "
+            f'can say "format": "{options.date_format}"'
+        )
     if options.owners is not None and options.partition != "given":
         raise ConfigError("data.owners has no effect without data.partition 'given'")

@@ -23,7 +23,7 @@ from gcfl.data.readers.images import Images
 from gcfl.data.readers.leaf import Leaf
 from gcfl.data.sets import sets_in, with_sets
 from gcfl.data.source import Schema, Source, data_home, subset
-from gcfl.data.tabular import warn_of_useless
+from gcfl.data.useless import warn_of_useless
 
 log = logging.getLogger("gcfl.data")
 

@@ -87,6 +87,16 @@ def _split_official_test(
     server; the test set gets at most what the server leaves.
     """
     x, y = official
+    chosen, rest = split_official_rows(source, y, options, seed)
+    # Ids go on after the training rows, so that no two samples of a source share one.
+    validation, test = (_shard(x[rows], y[rows], rows + len(source)) for rows in (chosen, rest))
+    return validation, test
+
+
+def split_official_rows(
+    source: Source, y: IntArray, options: DataOptions, seed: int
+) -> tuple[IntArray, IntArray]:
+    """Rows of an official test set with the labels y: of the clean set, and of the test set."""
     size = _size("validation", options.validation, len(source))
     if isinstance(options.validation, float):
         size = min(size, len(y) // 2)
@@ -107,9 +117,7 @@ def _split_official_test(
     if options.validation_balanced:  # a test set that is the same for every size of the clean set
         rest = shuffled[: min(end - size, len(y) - size)]
         chosen, _ = _balanced(y, shuffled[len(rest) :], size)
-    # Ids go on after the training rows, so that no two samples of a source share one.
-    validation, test = (_shard(x[rows], y[rows], rows + len(source)) for rows in (chosen, rest))
-    return validation, test
+    return chosen, rest
 
 
 def _balanced(y: IntArray, order: IntArray, size: int) -> tuple[IntArray, IntArray]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -19,10 +17,7 @@ from gcfl.data.arrays import arrays
 from gcfl.data.options import DataOptions
 from gcfl.data.source import Schema, Source
 
-log = logging.getLogger("gcfl.data")
 FRAME = "frame"  # what a DataFrame from Python is called
-_MANY = 20  # rows that must differ before a column looks like an id
-_ID = re.compile(r"(^|.*[\W_])(id|uuid|guid)$", re.IGNORECASE)
 
 
 def from_columns(
@@ -42,7 +37,7 @@ def from_columns(
         x: npt.NDArray[Any] = hashed(texts_of(columns, options.text, where), options.length)
         found = _coded(x, y, schema, where)
         return replace(found, groups=groups, layout=Layout(words=options.length))
-    features = _features(columns, where, options, schema)
+    features = features_of(columns, where, options, schema)
     plain = None
     if options.schema_file is None and (schema is None or schema.kind != "object"):
         plain = _plain(columns, features, where)
@@ -118,47 +113,34 @@ def from_frames(frames: Mapping[str, Any], options: DataOptions) -> Source:
     )
 
 
+def bare(
+    columns: Mapping[str, Any], where: str, options: DataOptions, names: Sequence[str] | None
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any], tuple[str, ...]]:
+    """x (n, features), y (n,) and the features' names, of a table that stands beside arrays: plain
+    numbers, or the texts of data.text, which have no names.
+    """
+    _check_named(columns, where, options)
+    y = _labels(where, columns[options.label])
+    if options.text is not None:
+        return texts_of(columns, options.text, where), y, ()
+    names = names or features_of(columns, where, options, None)
+    for name in names:
+        if _plain(columns, [name], where) is None:
+            raise DataError(
+                f"{where}: the column {name!r} holds other things than numbers without gaps, which "
+                "arrays beside a DataFrame cannot have: give every client a DataFrame, or leave "
+                "the column out (data.drop)"
+            )
+    x = _plain(columns, names, where)
+    return np.asarray(x), y, tuple(names)
+
+
 def as_cells(columns: Mapping[str, Any], names: Sequence[str]) -> npt.NDArray[Any]:
     """(n, columns) objects."""
     x = np.empty((len(columns[names[0]]), len(names)), dtype=object)
     for place, name in enumerate(names):
         x[:, place] = cells(columns[name], name)
     return x
-
-
-def warn_of_useless(source: Source) -> None:
-    """Columns that say nothing, or that only name the row."""
-    if source.columns is None:
-        return
-    columns = dict(zip(source.columns, source.x.T, strict=True))
-    constant = [name for name, column in columns.items() if (column == column[0]).all()]
-    ids = [name for name, column in columns.items() if _like_an_id(name, column)]
-    for what, names in (
-        ("the same value in every row of", constant),
-        ("another value in every row, like an id, in", ids),
-    ):
-        if names:
-            log.warning(
-                "%s has %s %s: data.drop leaves columns out", source.name, what, ", ".join(names)
-            )
-
-
-def _like_an_id(name: str, column: npt.NDArray[Any]) -> bool:
-    """All different, and texts, or whole numbers that are called an id or that only count."""
-    if len(column) < _MANY or not _all_differ(column):
-        return False
-    try:
-        numbers = column.astype(np.float64)
-    except (ValueError, TypeError):
-        return all(isinstance(value, str) for value in column)
-    whole = bool((numbers == np.round(numbers)).all())
-    return whole and (bool(_ID.match(name)) or bool((np.abs(np.diff(numbers)) == 1).all()))
-
-
-def _all_differ(column: npt.NDArray[Any]) -> bool:
-    if column.dtype != object:
-        return len(np.unique(column)) == len(column)
-    return None not in (values := set(column)) and len(values) == len(column)
 
 
 def _check_named(columns: Mapping[str, Any], where: str, options: DataOptions) -> None:
@@ -170,9 +152,12 @@ def _check_named(columns: Mapping[str, Any], where: str, options: DataOptions) -
             )
 
 
-def _features(
+def features_of(
     columns: Mapping[str, Any], where: str, options: DataOptions, schema: Schema | None
 ) -> list[str]:
+    """The columns that are features, in their order: the schema's, or what data.columns and
+    data.drop leave.
+    """
     label, group = options.label, options.group
     if schema is not None and schema.columns is not None:
         wanted, encoding = list(schema.columns), schema.encoding

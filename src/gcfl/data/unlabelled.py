@@ -37,8 +37,7 @@ def read_unlabelled(path: Path, options: DataOptions, encoding: Encoding | None)
     with in_a_sentence(path):
         if Tables().recognises(path):
             return _table(path, options, encoding)
-        x, ids = _samples(path, options)
-    return Unlabelled(x, ids, {})
+        return _samples(path, options, encoding)
 
 
 def _table(path: Path, options: DataOptions, encoding: Encoding | None) -> Unlabelled:
@@ -57,15 +56,19 @@ def _table(path: Path, options: DataOptions, encoding: Encoding | None) -> Unlab
     return Unlabelled(x, [str(row) for row in range(len(x))], encoding.unseen(table))
 
 
-def _samples(path: Path, options: DataOptions) -> tuple[npt.NDArray[Any], list[str]]:
+def _samples(path: Path, options: DataOptions, encoding: Encoding | None) -> Unlabelled:
     if path.suffix.lower() == ".npz" or (path / "x.npy").exists():
         x = read_inputs(path)
-        return x, [str(row) for row in range(len(x))]
+        return Unlabelled(x, [str(row) for row in range(len(x))], {})
     if pictures := _pictures(path):
         x = np.stack([_picture(file, options.image_size) for file in pictures])
-        return x, [file.name for file in pictures]
+        return Unlabelled(x, [file.name for file in pictures], {})
     source = reader_of(path).read(path, options.model_copy(update={"source": str(path)}), None)
-    return source.x, source.ids_of(np.arange(len(source)))
+    ids = source.ids_of(np.arange(len(source)))
+    if encoding is None or source.columns is None:
+        return Unlabelled(source.x, ids, {})
+    table: Table = dict(zip(source.columns, source.x.astype(object).T, strict=True))
+    return Unlabelled(encoding.apply(table, str(path)), ids, encoding.unseen(table))
 
 
 def _pictures(path: Path) -> list[Path]:

@@ -10,6 +10,7 @@ look at updates alone.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Collection, Mapping
 
 import numpy as np
@@ -21,17 +22,21 @@ from gcfl.methods.replies import Replies
 from gcfl.methods.views import ServerView
 
 log = logging.getLogger("gcfl")
-FAR = 10.0  # times the median: an update that long is worth a warning
+FAR = 10.0  # times the median: an update that long, and longer than the model, is worth a warning
 _FEWEST = 3  # clients, of whom most can be right
 
 
 def outliers(view: ServerView, replies: Replies) -> dict[int, float]:
-    """By client, how many times the round's median its update's norm is, where that is far."""
+    """By client, how many times the round's median its update's norm is: ‖Δ_i‖ / median ‖Δ‖, where
+    that is far and ‖Δ_i‖ > ‖w‖, the model's own norm. Clients that have little left to learn send
+    updates near zero; beside them an honest one is long, and moves the model by little.
+    """
     if len(replies) < _FEWEST:
         return {}
     norms = replies.norms(view.setting.network.trained)
     median = float(np.median(norms))
-    far = np.flatnonzero(norms > FAR * median) if median else ()
+    own = math.hypot(*(float(view.model[name].norm()) for name in view.setting.network.trained))
+    far = np.flatnonzero((norms > FAR * median) & (norms > own)) if median else ()
     return {int(replies.clients[place]): float(norms[place]) / median for place in far}
 
 
@@ -43,7 +48,8 @@ def warn_of_long(
     for client in sorted(longest.keys() - warned):
         warned.add(client)
         log.warning(
-            "round %d: the update of %s is %.3g times as long as the round's median",
+            "round %d: the update of %s is %.3g times as long as the round's median, and longer "
+            "than the model itself: a mistake, or a lie (server.clip = 'median' bounds it)",
             view.round,
             called(client),
             longest[client],

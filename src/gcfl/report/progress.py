@@ -77,7 +77,7 @@ class Progress:
         self._printed = time.monotonic()
         if self._quiet:
             return
-        again = f", continuing after round {done}" if done else ""
+        again = f", continuing after {done}" if done else ""
         self._console.print(
             escape(
                 f"{called(flat(experiment.resolved()))} on {experiment.data.source}, "
@@ -87,7 +87,7 @@ class Progress:
         self._console.print(escape(f"folder: {folder.path}"), soft_wrap=True)
         if self._console.is_terminal:
             more = "accuracy {task.fields[accuracy]}{task.fields[clients]}"
-            self._bar = Bar(*columns("round", TextColumn(more)), console=self._console)
+            self._bar = Bar(*columns("rounds", TextColumn(more)), console=self._console)
             self._bar.add_task(
                 "rounds", total=self._total, completed=done, accuracy="-", clients=""
             )
@@ -99,8 +99,8 @@ class Progress:
             self._bar.update(self._bar.task_ids[0], clients=f"  client {done}/{cohort}")
         elif not self._quiet and time.monotonic() - self._printed >= _QUIET_SECONDS:
             self._printed = time.monotonic()
-            now = f"round {self._done + 1}/{self._total}"
-            self._console.print(f"{now}  {done} of {count(cohort, 'client')} done")
+            now = f"{done} of {count(cohort, 'client')} done"
+            self._console.print(f"{self._done}/{count(self._total, 'round')}  then {now}")
 
     def round(self, record: RoundRecord) -> None:
         self._done = record.round + 1
@@ -117,9 +117,9 @@ class Progress:
         if now - self._printed >= _LINE_SECONDS or record.round + 1 == self._total:
             self._printed = now
             loss = "-" if record.loss is None else f"{record.loss:.4f}"
-            self._console.print(
-                f"round {record.round + 1}/{self._total}  accuracy {shown}  loss {loss}"
-            )
+            # how many are played: as everywhere, the rounds themselves count from 0
+            played = f"{record.round + 1}/{count(self._total, 'round')}"
+            self._console.print(f"{played}  accuracy {shown}  loss {loss}")
 
 
 class Trials:

@@ -48,8 +48,8 @@ def hint(run: Run) -> str | None:
     """A word where training has hardly begun: the loss is near that of guessing, log C, and the
     accuracy nearer to guessing than to being right. Wrong labels alone keep a loss high.
     """
-    last = run.rounds[-1]
-    if last.train_loss is None or last.per_class is None:
+    last = run.rounds[-1] if run.rounds else None
+    if last is None or last.train_loss is None or last.per_class is None:
         return None
     chance = 1 / len(last.per_class)
     learnt = last.accuracy is not None and last.accuracy > (1 + chance) / 2
@@ -61,8 +61,20 @@ def hint(run: Run) -> str | None:
     )
 
 
-def show(run: Run, console: Console | None = None) -> None:
-    """The result, accuracy over rounds, and the cost."""
+def hardly_begun(study: Study) -> str | None:
+    """A word where that holds for runs that are compared."""
+    early = [group.label for group in study.groups if any(map(hint, group.used))]
+    if not early:
+        return None
+    return (
+        f"of {', '.join(map(visible, early))} the training loss is still near that of guessing, so "
+        "this tells little of how methods compare: more rounds, a higher train.lr or more "
+        "train.epochs would help"
+    )
+
+
+def show(run: Run, console: Console | None = None, every: bool = False) -> None:
+    """The result, accuracy over rounds, and the cost; every: also all rounds and the cost's parts."""
     console = console or Console(highlight=False)
     console.print(visible(str(run.folder)), soft_wrap=True, markup=False)
     if not run.finished:
@@ -78,9 +90,10 @@ def show(run: Run, console: Console | None = None) -> None:
     for line in chart(run.curve):
         console.print(line)
     console.print(f"{'':>7}accuracy on the test set, round 0 to {len(run.rounds) - 1}\n")
-    console.print(_rounds_table(run))
-    table = _amounts([run])
-    for way, names in run.cost["bytes"].items():
+    if every:
+        console.print(_rounds_table(run))
+    table = _amounts([run], every)
+    for way, names in run.cost["bytes"].items() if every else ():
         for name, size in names.items():
             table.add_row(escape(f"  sent {way}: {name}"), human(size))
     console.print(table)
@@ -204,14 +217,15 @@ def _differences(first: Run, second: Run) -> Table | str:
     return table
 
 
-def _amounts(runs: Sequence[Run]) -> Table:
-    """What came out and what it cost, of one run or of two."""
+def _amounts(runs: Sequence[Run], every: bool = True) -> Table:
+    """What came out and what it cost, of one run or of two; every: also the parts of a cost."""
     table = Table("", title="result and cost", title_justify="left")
     for head in ("A", "B", "B / A") if len(runs) == 2 else ("total",):
         table.add_column(head, justify="right")
     for one in seen_in("run"):
         values = [one.of(run) for run in runs]
-        if any(value is not None for value in values):
+        part = one.head.startswith(("  ", "of these"))
+        if any(value is not None for value in values) and (every or not part):
             ratio = [_ratio(*values)] if len(values) == 2 else []
             table.add_row(one.head, *map(one.text, values), *ratio)
     return table

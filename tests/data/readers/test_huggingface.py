@@ -9,10 +9,14 @@ import torch
 from PIL import Image
 
 import gcfl
-from data_files import pictures
+from data_files import adults, pictures, write_table
+from gcfl.api.predicting import predict
+from gcfl.base.cells import cells
 from gcfl.base.errors import ConfigError, DataError
 from gcfl.base.layout import hashed
-from gcfl.data import DataOptions, build, is_huggingface, read
+from gcfl.data import DataOptions, Schema, build, is_huggingface, read, read_as
+from gcfl.data.encoding import fit
+from gcfl.data.split import split_official_rows
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -120,9 +124,7 @@ def test_bad_datasets_get_their_sentence(tmp_path, monkeypatch):
     with pytest.raises(DataError, match="splits left, right, and none of them is 'train'"):
         gcfl.from_huggingface(datasets.DatasetDict({"left": held, "right": held}))
     with pytest.raises(DataError, match=r"neither images nor numbers .* \(data\.text\)"):
-        gcfl.from_huggingface(
-            datasets.Dataset.from_dict({"text": ["a", "b"], "size": [1, 2], "label": [0, 1]})
-        )
+        gcfl.from_huggingface(numbers(text=["a", "b"], size=[[1], [2]], label=[0, 1]))
     with pytest.raises(DataError, match="several columns of images"):
         gcfl.from_huggingface(
             datasets.concatenate_datasets(
@@ -307,3 +309,107 @@ def test_a_broken_image_is_left_out_and_named(tmp_path, caplog):
             assert np.array_equal(source.x, whole.x[rest])
         with pytest.raises(DataError, match=r"row 7: .* 'skip' leaves it out"):
             gcfl.from_huggingface(given, image_size=8, broken="refuse")
+
+
+def people(rows=300, seed=0):
+    """A table of texts, numbers with gaps, dates and classes; and the same as a CSV has it."""
+    columns = {name: list(column) for name, column in adults(rows, seed).items()}
+    held = datasets.Dataset.from_dict(
+        {
+            "age": [float(one) if one else None for one in columns["age"]],
+            "sex": [None if one == "?" else one for one in columns["sex"]],
+            "job": columns["job"],
+            "since": [one.astype(object) for one in columns["since"]],
+            "hospital": columns["hospital"],
+            "income": columns["income"],
+        }
+    )
+    return held, {name: columns[name] for name in held.column_names}
+
+
+SETTINGS = {"label": "income", "group": "hospital", "partition": "groups", "clients": 3}
+
+
+@pytest.mark.parametrize("saved", [True, False])
+def test_texts_beside_numbers_are_encoded_as_a_csv_is(tmp_path, saved):
+    held, columns = people()
+    path = write_table(tmp_path / "people.csv", columns)
+    expected = build(read(DataOptions(source=str(path), **SETTINGS), 0), DataOptions(**SETTINGS), 0)
+    if saved:
+        held.save_to_disk(tmp_path / "people")
+        source = read(DataOptions(source=str(tmp_path / "people"), **SETTINGS), 0)
+    else:
+        source = gcfl.from_huggingface(held, label="income", group="hospital")
+    found = build(source, DataOptions(**SETTINGS), 0)
+    assert found.encoding == expected.encoding
+    assert [one.kind for one in found.encoding.columns] == ["number", *["category"] * 2, "date"]
+    assert found.clients.names == expected.clients.names
+    for name in ("clients", "validation", "test"):
+        mine, theirs = getattr(found, name), getattr(expected, name)
+        assert torch.equal(mine.x, theirs.x)
+        assert torch.equal(mine.y, theirs.y)
+
+
+def test_the_clean_set_of_an_official_test_split_alone_is_known():
+    train, _ = people()
+    test, _ = people(200, 1)
+    train = train.map(lambda row: {"job": "a planted value" if row["age"] else row["job"]})
+    held = datasets.DatasetDict({"train": train, "test": test})
+    source = gcfl.from_huggingface(held, label="income", group="hospital")
+    asked = DataOptions(**SETTINGS, validation=150)
+    federation = build(source, asked, 0)
+    jobs = next(one for one in federation.encoding.columns if one.name == "job")
+    clean, _ = split_official_rows(source, source.test[1], asked, 0)
+    assert jobs.values == sorted({test["job"][row] for row in clean.tolist()})
+    places = dict(zip(federation.encoding.names, range(99), strict=False))
+    rows = federation.validation.x[:, [places[f"job={name}"] for name in jobs.values]]
+    expected = np.array([[test["job"][row] == name for name in jobs.values] for row in clean])
+    assert np.array_equal(rows.numpy().astype(bool), expected)
+
+
+def test_a_run_on_a_table_its_names_and_its_predictions(tmp_path):
+    held, _ = people()
+    sick = held.cast_column("income", datasets.ClassLabel(names=["<=50K", ">50K"]))
+    data = {"source": sick, "drop": ["hospital"]}
+    quick = {"model": "logistic", "clients": 3, "rounds": 2, "out": tmp_path / "runs"}
+    run = gcfl.run("fedavg", data, label="income", **quick)
+    assert not any("hospital" in name for name in run.model.encoding.names)
+    sick.save_to_disk(tmp_path / "new")
+    found = predict(run, tmp_path / "new").probabilities
+    assert np.array_equal(found, run.model.predict_proba(held.to_pandas()))
+    plain = numbers(a=[0.5, 1.5] * 30, b=[1, 2] * 30, label=[0, 1] * 30)
+    by_name = gcfl.run("fedavg", plain, **quick).model
+    frame = plain.to_pandas()
+    assert np.array_equal(
+        by_name.predict(frame[["b", "a"]]), by_name.predict(frame.to_numpy()[:, :2])
+    )
+
+
+def test_a_sites_dataset_is_encoded_as_the_servers(tmp_path):
+    held, columns = people()
+    table = {name: cells(column, name) for name, column in columns.items() if name != "income"}
+    encoding = fit(table, 50)
+    schema = Schema(("<=50K", ">50K"), (encoding.width,), "float32", encoding.names, encoding)
+    site = held.filter(lambda row: row["income"] == ">50K")  # one class, other order, one more
+    site = site.select_columns(held.column_names[::-1]).add_column("extra", ["x"] * len(site))
+    site.save_to_disk(tmp_path / "site")
+    found = read_as(DataOptions(source=str(tmp_path / "site"), label="income"), 0, schema)
+    rows = [row for row, income in enumerate(columns["income"]) if income == ">50K"]
+    assert np.array_equal(found.x, encoding.apply(table, "t")[rows])
+    assert set(found.y.tolist()) == {1}
+
+
+def test_classes_among_the_columns_count_by_name_and_gaps_are_filled():
+    features = {"kind": datasets.ClassLabel(names=NAMES), "label": datasets.Value("int64")}
+    held = datasets.Dataset.from_dict(
+        {"kind": [0, 2, -1] * 20, "label": [0, 1, 1] * 20}, features=datasets.Features(features)
+    ).add_column("size", [1.0, None, 3.0] * 20)
+    found = gcfl.from_huggingface(held)
+    assert found.x[:3].tolist() == [["ash", 1.0], [NAMES[2], None], [None, 3.0]]
+    assert gcfl.from_huggingface(held.select_columns(["kind", "label"])).x.dtype == np.float32
+
+
+def test_tables_client_by_client_get_their_sentence():
+    held, _ = people(60)
+    with pytest.raises(ConfigError, match=r"give every client a DataFrame \(dataset.to_pandas"):
+        gcfl.run("fedavg", {"a": held, "b": held}, label="income")

@@ -19,7 +19,9 @@ from gcfl.base.layout import Layout, Tokenizer, tokenised
 from gcfl.data.arrays import arrays
 from gcfl.data.options import DataOptions
 from gcfl.data.readers import images
+from gcfl.data.readers.huggingface_tables import is_table, read_table
 from gcfl.data.source import Schema, Source
+from gcfl.data.tabular import features_of
 
 log = logging.getLogger("gcfl.data")
 
@@ -45,7 +47,7 @@ class HuggingFace:
             raise DataError(
                 f"{path} is not a whole folder of save_to_disk ({one_line(error)})"
             ) from error
-        return from_options(found, options, path.name)
+        return from_options(found, options, path.name, schema)
 
 
 def is_huggingface(thing: Any) -> bool:
@@ -74,20 +76,6 @@ def read_hub(name: str, options: DataOptions) -> Source:
     return from_options(found, options, address)
 
 
-def from_options(found: Any, options: DataOptions, name: str = "huggingface") -> Source:
-    """`from_huggingface` as the settings of [data] say."""
-    return from_huggingface(
-        found,
-        options.label,
-        options.group,
-        options.image_size,
-        name,
-        text=options.text,
-        length=options.length,
-        broken=options.broken,
-    )
-
-
 def from_huggingface(
     found: Any,
     label: str = "label",
@@ -104,8 +92,25 @@ def from_huggingface(
 
     An image column becomes (n, 3, image_size, image_size), decoded once. text: the column of texts,
     which become token ids (n, length), by a tokenizer (text -> ids, or a table with input_ids), or
-    by the built-in one, which hashes words. Else every other column must hold numbers, or one of
-    them vectors of equal length. broken: whether an image that cannot be read is left out.
+    by the built-in one, which hashes words. Else one other column may hold vectors of equal length,
+    or all together are a table: numbers, texts, dates. broken: whether an image that cannot be read
+    is left out.
+    """
+    options = DataOptions.model_construct(
+        label=label, group=group, image_size=image_size, text=text, length=length, broken=broken
+    )
+    return from_options(found, options, name, tokenizer=tokenizer)
+
+
+def from_options(
+    found: Any,
+    options: DataOptions,
+    name: str = "huggingface",
+    schema: Schema | None = None,
+    tokenizer: Tokenizer | None = None,
+) -> Source:
+    """`from_huggingface` as the settings of [data] say. schema: of a site, whose training samples
+    alone are read.
     """
     if type(found).__name__.startswith("Iterable"):
         raise DataError(f"{name} is a streamed dataset; load it without streaming=True")
@@ -114,30 +119,32 @@ def from_huggingface(
         splits = {"train": next(iter(splits.values()))}
     if "train" not in splits:
         raise DataError(f"{name} has the splits {', '.join(splits)}, and none of them is 'train'")
-    train = splits["train"]
-    columns = _columns(train, label, group, text, name)
+    train, label, group = splits["train"], options.label, options.group
+    columns = _columns(train, options, schema, name)
     if tokenizer is not None and not _is_text(train, columns):
         raise DataError(f"a tokenizer needs a column of texts in {name}; name it with text=")
-    inputs = _Inputs(columns, image_size, tokenizer, length, broken)
-    x, kept = inputs.of(train, name)
-    pairs = {"train": (x, _labels(train, label, name)[kept])}
-    for part, names in _SPLITS.items():
-        title = next((each for each in names if each in splits), None)
-        if title is None:
-            continue
-        if _unlabelled(splits[title], label):
-            log.warning("%s: the split %s has no labels and is left out", name, title)
-            continue
-        where = f"{name}, split {title}"
-        x, rows = inputs.of(splits[title], where)
-        pairs[part] = (x, _labels(splits[title], label, where)[rows])
+    parts = _parts(splits, label, name) if schema is None else {"train": (name, train)}
+    labels = {part: _labels(rows, label, where) for part, (where, rows) in parts.items()}
     classes = getattr(train.features[label], "names", None)
-    sets = pairs.get("validation"), pairs.get("test")
-    source = arrays(pairs["train"], *sets, classes, length=length)
+    if schema is not None:
+        labels, classes = {"train": schema.codes(labels["train"], name)}, range(len(schema.classes))
+    inputs = _Inputs(columns, options.image_size, tokenizer, options.length, options.broken)
+    kept = np.arange(len(train))
+    if is_table(train, columns) and not _is_text(train, columns):
+        source = read_table(parts, labels, columns, classes, options, schema, inputs.numbers)
+    else:
+        pairs = {}
+        for part, (where, rows) in parts.items():
+            x, here = inputs.of(rows, where)
+            pairs[part] = (x, labels[part][here])
+            kept = here if part == "train" else kept
+        sets = pairs.get("validation"), pairs.get("test")
+        source = arrays(pairs["train"], *sets, classes, length=options.length)
     whole = len(kept) == len(train)
     return replace(
         source,
         name=name,
+        classes=source.classes if schema is None else schema.classes,
         groups=None if group is None else np.asarray(train[group][:]).astype(str)[kept],
         validation_from_test=source.validation is None and source.test is not None,
         rows=None if whole else kept,
@@ -146,8 +153,23 @@ def from_huggingface(
     )
 
 
-def _columns(train: Any, label: str, group: str | None, text: str | None, name: str) -> list[str]:
-    """The column of texts or of images alone, or every column besides label and group."""
+def _parts(splits: Mapping[str, Any], label: str, name: str) -> dict[str, tuple[str, Any]]:
+    """What each split that has labels is called, and its rows, by what it is for."""
+    found = {"train": (name, splits["train"])}
+    for part, names in _SPLITS.items():
+        title = next((each for each in names if each in splits), None)
+        if title is None:
+            continue
+        if _unlabelled(splits[title], label):
+            log.warning("%s: the split %s has no labels and is left out", name, title)
+            continue
+        found[part] = (f"{name}, split {title}", splits[title])
+    return found
+
+
+def _columns(train: Any, options: DataOptions, schema: Schema | None, name: str) -> list[str]:
+    """The column of texts or of images alone, or every one that is a feature."""
+    label, group, text = options.label, options.group, options.text
     for setting, wanted in (("data.label", label), ("data.group", group), ("data.text", text)):
         if wanted is not None and wanted not in train.column_names:
             raise DataError(
@@ -164,7 +186,7 @@ def _columns(train: Any, label: str, group: str | None, text: str | None, name: 
             f"{name} has several columns of images ({', '.join(pictures)}); keep one with "
             "select_columns"
         )
-    return pictures or [column for column in train.column_names if column not in (label, group)]
+    return pictures or features_of(dict.fromkeys(train.column_names), name, options, schema)
 
 
 def _is_image(split: Any, column: str) -> bool:
@@ -223,9 +245,10 @@ class _Inputs:
             if self.tokenizer is None:
                 return texts, everyone
             return tokenised(texts, self.tokenizer, self.length), everyone
-        return self._numbers(split, name), everyone
+        return self.numbers(split, name), everyone
 
-    def _numbers(self, split: Any, name: str) -> npt.NDArray[np.float32]:
+    def numbers(self, split: Any, name: str) -> npt.NDArray[np.float32]:
+        """(n, features) of columns of numbers, or of one of vectors."""
         try:
             parts = [np.asarray(split[column][:], dtype=np.float32) for column in self.columns]
         except (ValueError, TypeError) as error:
