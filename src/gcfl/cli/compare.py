@@ -35,7 +35,7 @@ def _compare(options: argparse.Namespace, rest: list[str], methods: list[str]) -
     from gcfl.experiment import compose, read_settings
     from gcfl.report.progress import Progress
     from gcfl.report.tables import best_note
-    from gcfl.report.terminal import print_table, wide
+    from gcfl.report.terminal import hint, print_table, wide
     from gcfl.results.verdict import verdicts
     from gcfl.sweep.comparison import comparison_plan, conclude
 
@@ -57,5 +57,9 @@ def _compare(options: argparse.Namespace, rest: list[str], methods: list[str]) -
     for line in (*verdicts(found.study), best_note(found.study)):
         if line:
             console.print(line, soft_wrap=True, markup=False)
+    for group in found.study.groups:
+        hints = [hint(run) if run.rounds else None for run in group.runs]
+        if all(hints):
+            console.print(f"hint: {group.line}: {hints[0]}", soft_wrap=True, markup=False)
     print(f"report: {found.report}")
     complain(outcomes)
