@@ -41,3 +41,13 @@ def test_the_sweep_of_the_docs_is_valid(tmp_path):
     (tmp_path / "noise.toml").write_text(block)
     plan = read_plan(str(tmp_path / "noise.toml"))
     assert len(plan.cells) == 3 * 3 * 2 * 2
+
+
+def test_no_page_of_the_site_fetches_a_script_from_elsewhere():
+    """Left out, the offline plugin has every page load its polyfill from unpkg.com."""
+    text = (ROOT / "mkdocs.yml").read_text()
+    (listed,) = re.findall(r"^  polyfills:\n((?:    - .*\n)+)", text, re.M)
+    scripts = re.findall(r"- (\S+)", listed)
+    assert any("iframe-worker" in script for script in scripts)
+    for script in scripts:
+        assert (ROOT / "docs" / script).is_file(), script

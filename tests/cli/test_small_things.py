@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import replace
 
 import pytest
 
 from gcfl import cli, experiment
 from gcfl.base.errors import ConfigError
+from gcfl.cli import sweep
 from gcfl.cli.listing import settings_table
 from gcfl.report import progress
 from gcfl.report.terminal import hint, one_line
@@ -29,6 +31,29 @@ def test_the_hint_about_guessing_is_for_those_who_guess(made, accuracy, said):
     assert (hint(guessing) is not None) == said
     guessing.rounds = [replace(made.rounds[0], train_loss=0.4, accuracy=0.12)]
     assert hint(guessing) is None
+
+
+def test_the_hint_about_guessing_is_not_for_a_model_that_was_better_before(made):
+    """More rounds do not mend that."""
+    worse = Run(made.folder)
+    worse.rounds = [
+        replace(made.rounds[0], train_loss=2.2, accuracy=accuracy) for accuracy in (0.84, 0.12)
+    ]
+    assert hint(worse) is None
+
+
+@pytest.mark.parametrize(
+    ("started", "on_the_path", "typed"),
+    [
+        ("/venv/bin/gcfl", "/venv/bin/gcfl", "gcfl"),
+        (".venv/bin/gcfl", None, ".venv/bin/gcfl"),
+        ("/src/gcfl/__main__.py", None, f"{sys.executable} -m gcfl"),
+    ],
+)
+def test_the_demo_ends_with_commands_that_can_be_typed(monkeypatch, started, on_the_path, typed):
+    monkeypatch.setattr("sys.argv", [started, "demo"])
+    monkeypatch.setattr("shutil.which", lambda _: on_the_path)
+    assert sweep._command() == typed
 
 
 def test_a_flag_that_there_is_not(capsys):

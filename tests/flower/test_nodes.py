@@ -14,6 +14,7 @@ from flwr.clientapp import ClientApp
 
 from flower_grid import Here, exported, play, sites
 from gcfl.base.errors import ConfigError, RunError
+from gcfl.flower import nodes
 from gcfl.flower.nodes import NodeRegistry, named
 from gcfl.flower.transport import FACTS
 
@@ -118,6 +119,40 @@ def test_the_operator_may_let_a_site_come_back_once_it_is_gone(file, caplog):
     grid = grid_of({THIEF: 1, NORTH: 0})
     with pytest.raises(RunError, match="south was node"):
         NodeRegistry(grid, NAMES, file, named("north", NAMES)).wait(0.1)
+
+
+class Slow:
+    """A Grid on a slow machine: who is given less than 0.1 seconds answers too late."""
+
+    def __init__(self, grid):
+        self._grid = grid
+
+    def __getattr__(self, name):
+        return getattr(self._grid, name)
+
+    def send_and_receive(self, messages, *, timeout=None):
+        return [] if timeout < 0.1 else self._grid.send_and_receive(messages, timeout=timeout)
+
+
+@pytest.fixture
+def hurried(monkeypatch):
+    monkeypatch.setattr(nodes, "_ANSWER_SECONDS", 0.01)
+    monkeypatch.setattr(nodes, "_LOOK_EVERY_SECONDS", 0.0)
+
+
+def test_slow_nodes_are_given_longer_with_each_question(hurried):
+    """Else no answer is ever in time, however long the server waits."""
+    grid = Slow(grid_of({NORTH: 0, SOUTH: 1}))
+    assert NodeRegistry(grid, NAMES).wait(60) == {0: NORTH, 1: SOUTH}
+
+
+def test_nodes_that_are_there_and_silent_are_told_from_those_that_did_not_come(monkeypatch):
+    monkeypatch.setattr(nodes, "_ANSWER_SECONDS", 0.01)
+    grid = Slow(grid_of({NORTH: 0}))
+    with pytest.raises(RunError, match="1 of the SuperNodes that are there did not answer in time"):
+        NodeRegistry(grid, NAMES).wait(0.0)
+    with pytest.raises(RunError, match="start their SuperNodes"):
+        NodeRegistry(grid_of({}), NAMES).wait(0.0)
 
 
 def test_who_may_come_back_is_named():

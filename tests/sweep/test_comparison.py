@@ -49,6 +49,8 @@ def test_methods_and_seeds_on_the_command_line(tmp_path, monkeypatch, capsys):
         wanted = f"{np.mean(found):.1f} ± {np.std(found, ddof=1):.1f}"
         assert text.strip().removesuffix(" ★") == wanted
     assert "2 seeds" in out
+    assert "hint: of " in err
+    assert "the training loss is still near that of guessing" in err
     (page,) = (tmp_path / "runs").glob("compare-*.html")
     assert f"report: runs/{page.name}" in out
     assert " points" in page.read_text()

@@ -36,7 +36,7 @@ def add(verbs: Any, common: argparse.ArgumentParser) -> None:
     sweep = add_verb(verbs, how, "sweep", _sweep, about)
     sweep.add_argument("source", metavar="FILE|RECIPE")
 
-    about = "two scenes with 40%% wrong labels, six methods, three seeds"
+    about = "two scenes with 40%% wrong labels, seven methods, three seeds"
     demo = add_verb(verbs, common, "demo", _demo, about)
     out = "where runs and the figure go (demo)"
     demo.add_argument("--out", type=Path, default=Path("demo"), help=out)
@@ -119,11 +119,20 @@ def _demo(options: argparse.Namespace, _: list[str]) -> None:
         console.print(measure(name).note, soft_wrap=True)
     complain(outcomes)
     print(f"\nfigure: {draw(plan, study, options.out / 'demo.png')}")
-    gcfl = "gcfl" if shutil.which("gcfl") else sys.argv[0]  # the command may not be on the path
+    gcfl = _command()
     example = next(group for group in study.groups if group.line == "robust")
     print(f"one of the runs:    {gcfl} show {shlex.quote(str(example.runs[0].folder))}")
     print(f"on your own terms:  {gcfl} run --data digits --noise 0.3 --rounds 50")
     print("on your own data:   see 'Your own data and model' in the README")
+
+
+def _command() -> str:
+    """What to type for gcfl here: it may not be on the path, or be run as a module."""
+    if shutil.which("gcfl"):
+        return "gcfl"
+    if Path(sys.argv[0]).name == "__main__.py":
+        return f"{shlex.quote(sys.executable)} -m gcfl"
+    return shlex.quote(sys.argv[0])
 
 
 def _list(_: argparse.Namespace, __: list[str]) -> None:

@@ -118,7 +118,11 @@ memory (coreset, control variates, last model) survives a restart:
     flower-supernode ... --node-config 'client="{first}" data="/srv/photos" state="/var/lib/gcfl"'
 
 The server's own samples, `data.source` of `experiment.toml`, must lie where the server app runs;
-they are its clean set and its test set."""
+they are its clean set and its test set.
+
+To try it on one machine first, where `gcfl flower up` starts all servers and says what to type:
+
+    gcfl flower up {folders}"""
 
 
 def export(experiment: Experiment, folder: Path, sites: tuple[str, ...] = ()) -> list[Path]:
@@ -135,7 +139,8 @@ def export(experiment: Experiment, folder: Path, sites: tuple[str, ...] = ()) ->
     if sites:
         prepared, terms = serve_sites(experiment, sites, experiment.seed)
         files[TERMS] = terms.to_toml()
-        text = _OWN.format(names=", ".join(sites), first=sites[0])
+        folders = " ".join(f"--site {name}=path/to/{name}" for name in sites)
+        text = _OWN.format(names=", ".join(sites), first=sites[0], folders=folders)
     else:
         prepared = prepare(experiment, Given())
         text = _PARTS.format(clients=len(prepared.federation.clients))

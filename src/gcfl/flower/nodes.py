@@ -78,13 +78,17 @@ class NodeRegistry:
         self._rebind = rebind
         self._bound = {} if self._file is None else _read(self._file)
         self._problems: dict[int, str] = {}
+        self._silent: set[int] = set()  # asked, and no answer in time
 
     def wait(self, seconds: float) -> dict[int, int]:
         """All clients' nodes; when time is up, an error that names the missing ones, and why."""
         log_next = time.monotonic()
         end = log_next + seconds
+        patience = _ANSWER_SECONDS
         while True:
-            self.ask(min(_ANSWER_SECONDS, max(1.0, end - time.monotonic())))
+            self.ask(min(patience, max(1.0, end - time.monotonic())))
+            if self._silent:
+                patience *= 2  # an answer that comes too late is lost, and so would the next be
             if len(self.nodes) >= len(self._names):
                 return self.nodes
             self._check_simulation()
@@ -93,6 +97,11 @@ class NodeRegistry:
             if time.monotonic() >= end:
                 reasons = "".join(f" ({one})" for one in dict.fromkeys(self._problems.values()))
                 advice = "mend that there" if reasons else "start their SuperNodes"
+                if self._silent and not reasons:
+                    advice = (
+                        f"{len(self._silent)} of the SuperNodes that are there did not answer in "
+                        "time: look at their logs, or give them longer (wait-seconds)"
+                    )
                 raise RunError(
                     f"after {seconds:g} seconds these clients have not come: {missing}{reasons}; "
                     f"{advice}, then run again"
@@ -123,7 +132,9 @@ class NodeRegistry:
         ]
         before = dict(self._bound)
         keys = self._keys() if messages else {}
+        self._silent = {message.metadata.dst_node_id for message in messages}
         for reply in self._grid.send_and_receive(messages, timeout=seconds) if messages else ():
+            self._silent.discard(reply.metadata.src_node_id)
             if reply.has_error() or FACTS not in reply.content.config_records:
                 continue
             node, facts = reply.metadata.src_node_id, reply.content.config_records[FACTS]
