@@ -179,7 +179,7 @@ MEASURES = [
     ),
     Measure(
         "noise_rate_error",
-        "its error",
+        "error of the estimate",
         lambda r: r.noise_rate_error,
         SHARE,
         over=last_known,
