@@ -59,9 +59,7 @@ class EngineOptions(Options):
     workers: Count = 1
     """client processes; changes the time, never the result"""
     vectorised: bool = False
-    """train many clients at once: for small models; agrees with the loop to 1e-5 (moon: for a few
-    rounds)
-    """
+    """train many clients at once: for small models; agrees with the loop to 1e-5 (moon: less)"""
     device: str = "cpu"
     """cpu, or cuda, cuda:1, mps where torch has them"""
     checkpoint_every: Count = 1
