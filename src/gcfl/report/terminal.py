@@ -74,7 +74,7 @@ def hardly_begun(study: Study) -> str | None:
 
 
 def show(run: Run, console: Console | None = None, every: bool = False) -> None:
-    """The result, accuracy over rounds, and the cost; every: also all rounds and the cost's parts."""
+    """The result, accuracy over rounds, and the cost; every: also rounds and the cost's parts."""
     console = console or Console(highlight=False)
     console.print(visible(str(run.folder)), soft_wrap=True, markup=False)
     if not run.finished:
