@@ -49,7 +49,7 @@ def test_a_run_from_a_file_and_flags(tmp_path):
         r".* CPU-seconds, .* sent\n",
         done.stdout,
     )
-    assert "round 3/3  accuracy 0." in done.stderr
+    assert "3/3 rounds  accuracy 0." in done.stderr
     assert f"gcfl show runs/{folder.name}" in done.stderr
     # The resolved configuration says everything: it gives the same run.
     again = command("run", f"runs/{folder.name}/config.toml", cwd=tmp_path)
@@ -85,7 +85,7 @@ def test_the_run_folder_is_complete(tmp_path):
 
 def test_show(tmp_path, capsys):
     folder = run(tmp_path).folder
-    assert cli.main(["show", str(folder)]) == 0
+    assert cli.main(["show", str(folder), "--all"]) == 0
     text = capsys.readouterr().out
     for part in ("accuracy on the test set, round 0 to 5", "clean share", "sent down: select", "█"):
         assert part in text
@@ -152,7 +152,7 @@ def test_the_progress_bar_on_a_terminal(tmp_path):
     )
     assert done.returncode == 0, done.stdout
     text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", done.stdout)
-    assert re.search(r"round\s+4/4 .*accuracy 0\.\d{4} .*left", text)
+    assert re.search(r"rounds\s+4/4 .*accuracy 0\.\d{4} .*left", text)
 
 
 def test_chart_and_human_numbers():

@@ -106,7 +106,7 @@ def test_a_long_round_tells_how_far_it_is(tmp_path, monkeypatch, capsys, engine)
     flags = [f"--engine.{name}={str(value).lower()}" for name, value in engine.items()]
     settings = ["--data.samples", "300", "--clients", "4", "--rounds", "1", "--method", "fedavg"]
     assert cli.main(["run", *settings, *flags, "--out", str(tmp_path)]) == 0
-    done = re.findall(r"round 1/1  (\d) of 4 clients done", capsys.readouterr().err)
+    done = re.findall(r"0/1 round  then (\d) of 4 clients done", capsys.readouterr().err)
     assert done == sorted(done)
     assert done[-1] == "4"
 
