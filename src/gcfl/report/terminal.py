@@ -46,13 +46,15 @@ def one_line(run: Run) -> str:
 
 def hint(run: Run) -> str | None:
     """A word where training has hardly begun: the loss is near that of guessing, log C, and the
-    accuracy nearer to guessing than to being right. Wrong labels alone keep a loss high.
+    accuracy has always been nearer to guessing than to being right. Wrong labels alone keep a loss
+    high, and more rounds mend no model that was better before.
     """
     last = run.rounds[-1] if run.rounds else None
     if last is None or last.train_loss is None or last.per_class is None:
         return None
     chance = 1 / len(last.per_class)
-    learnt = last.accuracy is not None and last.accuracy > (1 + chance) / 2
+    best = max((one.accuracy for one in run.rounds if one.accuracy is not None), default=0.0)
+    learnt = best > (1 + chance) / 2
     if learnt or last.train_loss < 0.8 * math.log(len(last.per_class)):
         return None
     return (
@@ -74,7 +76,7 @@ def hardly_begun(study: Study) -> str | None:
 
 
 def show(run: Run, console: Console | None = None, every: bool = False) -> None:
-    """The result, accuracy over rounds, and the cost; every: also rounds and the cost's parts."""
+    """Result, accuracy over rounds, and cost; every: all rounds and the cost's parts, too."""
     console = console or Console(highlight=False)
     console.print(visible(str(run.folder)), soft_wrap=True, markup=False)
     if not run.finished:
