@@ -197,7 +197,7 @@ def test_rough_problems_end_keep_the_budget_and_never_get_worse(problem):
     assert not how.nonnegative or (found.weights >= 0).all()
     for before, after in pairwise(values):
         # To within what the squares of these numbers can tell apart.
-        assert after <= before + 1e-6 * values[0], values
+        assert after <= before + 1e-5 * values[0], values
 
 
 def brute_force(matrix, goal, budget, ridge):

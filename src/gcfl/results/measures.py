@@ -117,13 +117,12 @@ class Measure:
         return f"{shown} ± {style.sd(style.scale * value.sd)}"
 
 
-# r: the record of a round. A new field of it is seen everywhere once it has a line here.
 def last_known(values: Sequence[float | None]) -> float | None:
     """The last that there is: rates are estimated in some rounds only."""
-    known = [value for value in values if value is not None]
-    return known[-1] if known else None
+    return next((value for value in reversed(values) if value is not None), None)
 
 
+# r: the record of a round. A new field of it is seen everywhere once it has a line here.
 MEASURES = [
     Measure(
         "accuracy",
@@ -146,7 +145,6 @@ MEASURES = [
         style=SHARE,
         of_run=lambda run: mean(run.curve[-LAST:]) if len(run.curve) > LAST else None,
         places="file run",
-        note="The mean accuracy of the last ten evaluations.",
     ),
     Measure("loss", "loss", lambda r: r.loss, LOSS, places="rounds"),
     Measure("train_loss", "train loss", lambda r: r.train_loss, LOSS, places="rounds"),
