@@ -230,6 +230,7 @@ class Trust(Robust):
 
     name: ClassVar[str] = "fltrust"
     summary: ClassVar[str] = "updates count by their cosine with the server's own on its clean set"
+    trains: ClassVar[bool] = True
 
     @property
     def fewest(self) -> int:
