@@ -5,6 +5,9 @@ update become Δ_i min(1, c / ‖Δ_i‖). What else is added up has other units
 normalisation layers, and tensors that a local rule sends (SCAFFOLD's control variates). Each of
 these is bounded by the median of its own norms; the latter under robust server rules too, which
 look at updates alone.
+
+What is a million times as long as the round's median is no update at all. It is left out under
+every rule: no average survives it.
 """
 
 from __future__ import annotations
@@ -22,17 +25,55 @@ from gcfl.methods.views import ServerView
 
 log = logging.getLogger("gcfl")
 FAR = 10.0  # times the median: an update that long is worth a warning
+ABSURD = 1e6  # times the median: no training does that
 _FEWEST = 3  # clients, of whom most can be right
 
 
 def outliers(view: ServerView, replies: Replies) -> dict[int, float]:
     """By client, how many times the round's median its update's norm is, where that is far."""
-    if len(replies) < _FEWEST:
+    return _beyond(replies, view.setting.network.trained, FAR)
+
+
+def _beyond(
+    replies: Replies, names: Collection[str], times: float, part: str = ""
+) -> dict[int, float]:
+    """By client, its norm in medians of the round's, where it is more than so many."""
+    if len(replies) < _FEWEST or not names:
         return {}
-    norms = replies.norms(view.setting.network.trained)
+    norms = replies.norms(names, part)
     median = float(np.median(norms))
-    far = np.flatnonzero(norms > FAR * median) if median else ()
+    far = np.flatnonzero(norms > times * median) if median else ()
     return {int(replies.clients[place]): float(norms[place]) / median for place in far}
+
+
+def absurd(
+    view: ServerView, replies: Replies, payload: Mapping[str, Sent]
+) -> tuple[Replies, dict[int, str]]:
+    """(the answers that can be added up at all, by client why another cannot)."""
+    network = view.setting.network
+    groups = [("", "its update is", [*network.trained]), ("", "its statistics are", _moving(view))]
+    groups += [(part, f"the part {part} is", _vectors(sent)) for part, sent in payload.items()]
+    reasons = {
+        client: f"{what} {times:.3g} times as long as the round's median"
+        for part, what, names in reversed(
+            groups
+        )  # of an update first, where that is the reason too
+        for client, times in _beyond(replies, names, ABSURD, part).items()
+    }
+    if not reasons:
+        return replies, {}
+    return replies.among([client for client in replies if client not in reasons]), reasons
+
+
+def _moving(view: ServerView) -> list[str]:
+    """Statistics of normalisation layers that are no counts."""
+    network = view.setting.network
+    moving = [name for name in network.sent if name not in network.trained]
+    return [name for name in moving if view.model[name].is_floating_point()]
+
+
+def _vectors(sent: Sent) -> list[str]:
+    return [name for name, like in sent.items() if like.shape]
 
 
 def warn_of_long(
@@ -50,6 +91,21 @@ def warn_of_long(
         )
 
 
+def nobody_left(
+    round: int, left_out: Mapping[int, str], warned: Collection[int], called: Callable[[int], str]
+) -> str:
+    """Why a round ends a run, and whose long updates in earlier rounds may be to blame."""
+    client, reason = next(iter(left_out.items()))
+    text = f"round {round}: no client gave a valid update ({called(client)}: {reason})"
+    if warned:
+        long = ", ".join(called(one) for one in sorted(warned)[:3])
+        text += (
+            f"; far longer than the others' were updates of {long}: see server.clip and the robust "
+            "server rules"
+        )
+    return text
+
+
 def bounded(
     view: ServerView, replies: Replies, rule: ServerRule, payload: Mapping[str, Sent]
 ) -> Replies:
@@ -61,11 +117,9 @@ def bounded(
         norms = replies.norms(network.trained)
         longest = float(np.median(norms)) if rule.bound == "median" else rule.bound
         replies = _shortened(replies, norms, longest, network.trained)
-        moving = [n for n in network.sent if n not in network.trained]
-        replies = _at_median(replies, [n for n in moving if view.model[n].is_floating_point()])
+        replies = _at_median(replies, _moving(view))
     for part, sent in payload.items():
-        vectors = [name for name, like in sent.items() if like.shape]
-        replies = _at_median(replies, vectors, part)
+        replies = _at_median(replies, _vectors(sent), part)
     return replies
 
 
