@@ -103,6 +103,17 @@ def test_a_private_run_says_what_left(tmp_path):
         gcfl.audit(found)
 
 
+@pytest.mark.parametrize("method", ["fltrust", "server-only"])
+def test_a_server_rule_that_trains_on_the_clean_set_is_told(method, tmp_path):
+    found = run(tmp_path, method=method, data={"normalise": False})
+    assert found.privacy[0] == (
+        "clean set: ε = ∞: the server trains on its clean set; what leaves: models that the server "
+        f"trains on it ({method})"
+    )
+    without = run(tmp_path, method="median", data={"normalise": False})
+    assert "ε = 0" in without.privacy[0]
+
+
 def test_the_attack_is_at_chance(monkeypatch):
     """What rebuilds most of an unprotected clean set finds next to nothing of a protected one."""
     path = ROOT / "benchmarks" / "reconstruction.py"

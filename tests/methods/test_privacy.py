@@ -229,6 +229,10 @@ REFUSED = [
     ({"clean": {"hold_out": 0.5}, "privacy": CLEAN}, "clean.hold_out"),
     ({"clean": {"contribution": True}, "privacy": CLEAN}, "clean.contribution"),
     ({"method": "robust", "labels": {"guard": 10}, "privacy": CLEAN}, "labels.guard"),
+    *(
+        ({"method": method, "privacy": CLEAN}, "cannot be had with fltrust: in every round the")
+        for method in ("fltrust", "fltrust+gcfl", "fltrust+robust")
+    ),
     ({"method": "scaffold", "privacy": {"client_epsilon": 8.0}}, "control-variates"),
     ({"method": "fedcorr", "privacy": {"client_epsilon": 8.0}}, "mending"),
     ({"server": {"weighting": "examples"}, "privacy": {"client_epsilon": 8.0}}, "uniform"),

@@ -30,7 +30,7 @@ from gcfl.engine.played import Played, State
 from gcfl.engine.transport import Transport, broadcasts_of
 from gcfl.methods import CleanOptions, Method, Replies, ServerView, Setting
 from gcfl.methods.answers import Form, Like
-from gcfl.methods.bounds import bounded, warn_of_long
+from gcfl.methods.bounds import absurd, bounded, nobody_left, warn_of_long
 from gcfl.methods.clean_choice import settled
 from gcfl.methods.contribution import MOST, Contributions, contributions, judged_on
 from gcfl.methods.privacy import STATE as PRIVACY
@@ -210,11 +210,12 @@ class Rounds:
         )
         heard, unreadable = received.readable(form.told)
         replies, wrong = heard.checked(form.problem)
+        if not (self.privacy and self.privacy.central):  # where no answer may bear on another
+            replies, beyond = absurd(view, replies, form.payload)
+            wrong |= beyond
         left_out = dict(sorted({**unreadable, **wrong}.items()))
         if left_out and not len(replies):
-            client, reason = next(iter(left_out.items()))
-            why = f"{self.called(client)}: {reason}"
-            raise RunError(f"round {view.round}: no client gave a valid update ({why})")
+            raise RunError(nobody_left(view.round, left_out, self.warned, self.called))
         for client, reason in left_out.items():
             log.warning("round %d: %s is left out: %s", view.round, self.called(client), reason)
         warn_of_long(view, replies, self.warned, self.called)

@@ -235,6 +235,7 @@ class ServerRule(Part):
     """How updates become the next model."""
 
     uses_clients: ClassVar[bool] = True
+    trains: ClassVar[bool] = False  # on the server's clean set, in every round
     wary: ClassVar[bool] = False  # holds whatever one of the clients sends
     shares: ClassVar[bool] = True  # models travel
     rate: Annotated[float, AfterValidator(within(0, 1000, low_open=True))] = 1.0

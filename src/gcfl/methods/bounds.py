@@ -5,6 +5,9 @@ update become Δ_i min(1, c / ‖Δ_i‖). What else is added up has other units
 normalisation layers, and tensors that a local rule sends (SCAFFOLD's control variates). Each of
 these is bounded by the median of its own norms; the latter under robust server rules too, which
 look at updates alone.
+
+What is a million times as long as the round's median, and longer than the model, is no update at
+all. It is left out under every rule: no average survives it.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from gcfl.methods.views import ServerView
 
 log = logging.getLogger("gcfl")
 FAR = 10.0  # times the median: an update that long, and longer than the model, is worth a warning
+ABSURD = 1e6  # times the median: no training does that
 _FEWEST = 3  # clients, of whom most can be right
 
 
@@ -31,13 +35,55 @@ def outliers(view: ServerView, replies: Replies) -> dict[int, float]:
     that is far and ‖Δ_i‖ > ‖w‖, the model's own norm. Clients that have little left to learn send
     updates near zero; beside them an honest one is long, and moves the model by little.
     """
-    if len(replies) < _FEWEST:
+    return _beyond(replies, view.setting.network.trained, FAR, least=_own(view))
+
+
+def _own(view: ServerView) -> float:
+    """The norm of the model's weights."""
+    trained = view.setting.network.trained
+    return math.hypot(*(float(view.model[name].norm()) for name in trained))
+
+
+def _beyond(
+    replies: Replies, names: Collection[str], times: float, part: str = "", least: float = 0.0
+) -> dict[int, float]:
+    """By client, its norm in medians of the round's, where it is more than so many, and more than
+    `least`.
+    """
+    if len(replies) < _FEWEST or not names:
         return {}
-    norms = replies.norms(view.setting.network.trained)
+    norms = replies.norms(names, part)
     median = float(np.median(norms))
-    own = math.hypot(*(float(view.model[name].norm()) for name in view.setting.network.trained))
-    far = np.flatnonzero((norms > FAR * median) & (norms > own)) if median else ()
+    far = np.flatnonzero((norms > times * median) & (norms > least)) if median else ()
     return {int(replies.clients[place]): float(norms[place]) / median for place in far}
+
+
+def absurd(
+    view: ServerView, replies: Replies, payload: Mapping[str, Sent]
+) -> tuple[Replies, dict[int, str]]:
+    """(the answers that can be added up at all, by client why another cannot)."""
+    groups = [("", "its update is", view.setting.network.trained)]
+    groups += [("", "its statistics are", _moving(view))]
+    groups += [(part, f"the part {part} is", _vectors(sent)) for part, sent in payload.items()]
+    reasons: dict[int, str] = {}
+    for part, what, names in groups:
+        for client, times in _beyond(replies, names, ABSURD, part, least=_own(view)).items():
+            told = f"{what} {times:.3g} times as long as the round's median"
+            reasons.setdefault(client, told)
+    if not reasons:
+        return replies, {}
+    return replies.among([client for client in replies if client not in reasons]), reasons
+
+
+def _moving(view: ServerView) -> list[str]:
+    """Statistics of normalisation layers that are no counts."""
+    network = view.setting.network
+    moving = [name for name in network.sent if name not in network.trained]
+    return [name for name in moving if view.model[name].is_floating_point()]
+
+
+def _vectors(sent: Sent) -> list[str]:
+    return [name for name, like in sent.items() if like.shape]
 
 
 def warn_of_long(
@@ -56,6 +102,21 @@ def warn_of_long(
         )
 
 
+def nobody_left(
+    round: int, left_out: Mapping[int, str], warned: Collection[int], called: Callable[[int], str]
+) -> str:
+    """Why a round ends a run, and whose long updates in earlier rounds may be to blame."""
+    client, reason = next(iter(left_out.items()))
+    text = f"round {round}: no client gave a valid update ({called(client)}: {reason})"
+    if warned:
+        long = ", ".join(called(one) for one in sorted(warned)[:3])
+        text += (
+            f"; far longer than the others' were updates of {long}: see server.clip and the robust "
+            "server rules"
+        )
+    return text
+
+
 def bounded(
     view: ServerView, replies: Replies, rule: ServerRule, payload: Mapping[str, Sent]
 ) -> Replies:
@@ -67,11 +128,9 @@ def bounded(
         norms = replies.norms(network.trained)
         longest = float(np.median(norms)) if rule.bound == "median" else rule.bound
         replies = _shortened(replies, norms, longest, network.trained)
-        moving = [n for n in network.sent if n not in network.trained]
-        replies = _at_median(replies, [n for n in moving if view.model[n].is_floating_point()])
+        replies = _at_median(replies, _moving(view))
     for part, sent in payload.items():
-        vectors = [name for name, like in sent.items() if like.shape]
-        replies = _at_median(replies, vectors, part)
+        replies = _at_median(replies, _vectors(sent), part)
     return replies
 
 

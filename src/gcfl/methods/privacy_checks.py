@@ -62,6 +62,13 @@ def check(method: Method, clean: CleanOptions, options: PrivacyOptions) -> None:
 
 
 def _check_clean(method: Method, clean: CleanOptions) -> None:
+    server = method.server
+    if server.trains and server.uses_clients:
+        raise ConfigError(
+            f"privacy.clean_epsilon cannot be had with {server.name}: in every round the server "
+            "trains on its clean set to judge the clients, which is not covered; choose another "
+            "server rule"
+        )
     problems = {
         "clean.takes_part": clean.takes_part,
         "clean.warm_start = 'auto'": clean.warm_start == "auto",

@@ -136,7 +136,8 @@ class Replies(Mapping[int, Update]):
 
     def among(self, clients: Collection[int]) -> Replies:
         """Those of some clients."""
-        return Replies({client: update for client, update in self.items() if client in clients})
+        kept = {client: update for client, update in self.items() if client in clients}
+        return Replies(kept, {}, self.observed)
 
     def plus(self, client: int, update: Update) -> Replies:
         """One more."""

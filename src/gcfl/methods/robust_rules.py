@@ -17,12 +17,15 @@ last rule suffer. With `server.mix` = f each update is first replaced by the mea
 nearest to it, itself among them ("Fixing by Mixing", Allouah et al., AISTATS 2023).
 
 Clients weigh equally: by numbers of samples, a liar would choose its own weight. Distances and
-cosines are over the trained weights; statistics of normalisation layers are combined with the same
-weights. Where a momentum β is set, v ← β v + Δ and θ ← θ + η_g v, as in FedAvgM.
+cosines are over the trained weights, so they say nothing of the statistics of normalisation layers,
+of which each is the median of all clients'; trimmed-mean takes its own mean of them, fltrust the
+median of those that it trusts and of the server's own. Where a momentum β is set, v ← β v + Δ and
+θ ← θ + η_g v, as in FedAvgM.
 """
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Annotated, ClassVar
@@ -32,7 +35,7 @@ import torch
 from pydantic import AfterValidator
 from torch import Tensor
 
-from gcfl.base.data_types import FloatArray, Tree
+from gcfl.base.data_types import FloatArray, Tree, Update
 from gcfl.base.options import Count, at_least, within
 from gcfl.methods.averaging import Clipping, Decay, at_rest, step
 from gcfl.methods.base import ServerRule
@@ -43,6 +46,8 @@ from gcfl.methods.views import ServerView
 _STEPS = 1000  # of Weiszfeld's, at most
 _TOLERANCE = 1e-10  # largest change of a weight at the end
 _NEAREST = 1e-9  # smaller shares of a typical distance count as it: no division by 0
+_FARTHEST = 1e6  # times the distance of most from the most central: farther points do not count
+_SHORTEST = 1e-12  # of the server's own update: one that short has no direction
 
 
 class Robust(ServerRule):
@@ -70,6 +75,17 @@ class Robust(ServerRule):
             before = state[f"speed.{name}"]
             delta[name] = after[f"speed.{name}"] = self.momentum * before + delta[name].to(before)
         return after, step(view, delta, self.rate)
+
+
+def statistics(view: ServerView, replies: Replies) -> Tree:
+    """What is sent but not trained: the median, number by number."""
+    network, cut = view.setting.network, (len(replies) - 1) // 2
+    others = [name for name in network.sent if name not in network.trained]
+    return {name: middle(_floats(replies.rows(name)), cut) for name in others}
+
+
+def _floats(rows: Tensor) -> Tensor:
+    return rows if rows.is_floating_point() else rows.double()
 
 
 def middle(rows: Tensor, cut: int) -> Tensor:
@@ -105,12 +121,13 @@ class Comparing(Robust, Clipping):
         return shares, _mixed_distances(shares, squared)
 
     def rows(self, view: ServerView, replies: Replies) -> Iterator[tuple[str, Tensor]]:
-        """Each tensor's name, and its (m, ...) after mixing."""
+        """Each tensor's name, and its (m, ...); of weights after mixing."""
         shares = torch.from_numpy(self.mixture(view, replies)[0]) if self.mix else None
         for name in view.setting.network.sent:
-            rows = replies.rows(name)
-            rows = rows if rows.is_floating_point() else rows.double()
-            yield name, rows if shares is None else torch.tensordot(shares.to(rows), rows, dims=1)
+            rows = _floats(replies.rows(name))
+            if shares is not None and name in view.setting.network.trained:
+                rows = torch.tensordot(shares.to(rows), rows, dims=1)
+            yield name, rows
 
 
 def _mixed_distances(shares: FloatArray, squared: FloatArray) -> FloatArray:
@@ -162,8 +179,9 @@ class Krum(Comparing):
 
     @property
     def fewest(self) -> int:
-        liars = self.byzantine or 0
-        return max(super().fewest, 2 * liars + 3, self.multi + liars)
+        if self.byzantine is None:  # q ≤ m - f with f = (m - 3) // 2
+            return max(super().fewest, 2 * self.multi - 4)
+        return max(super().fewest, 2 * self.byzantine + 3, self.multi + self.byzantine)
 
     def combined(self, view: ServerView, replies: Replies) -> Tree:
         m = len(replies)
@@ -171,10 +189,10 @@ class Krum(Comparing):
         # Where answers are missing, somebody is compared with somebody as long as there are two.
         shares, squared = self.mixture(view, replies)
         scores = krum_scores(squared, max(1, m - liars - 2))
-        best = np.argsort(scores, kind="stable")[: self.multi]
+        best = np.argsort(scores, kind="stable")[: max(1, min(self.multi, m - liars))]
         weights = np.zeros(m)
         weights[best] = 1 / len(best)
-        return replies.combination(weights @ shares)
+        return replies.combination(weights @ shares) | statistics(view, replies)
 
 
 def squared_distances(view: ServerView, replies: Replies) -> FloatArray:
@@ -200,7 +218,22 @@ class GeometricMedian(Comparing):
 
     def combined(self, view: ServerView, replies: Replies) -> Tree:
         shares, squared = self.mixture(view, replies)
-        return replies.combination(weiszfeld(squared) @ shares)
+        found = replies.combination(geometric_weights(squared) @ shares)
+        return found | statistics(view, replies)
+
+
+def geometric_weights(squared: FloatArray) -> FloatArray:
+    """(m,) weights of the geometric median; 0 for points beyond what float64 can weigh.
+
+    More than m / 2 points are within s of the most central one: where liars are fewer, an honest
+    one is. What is farther than 1e6 s moves the median by a few s at most, and is left out.
+    """
+    reach = np.sort(squared, axis=1)[:, len(squared) // 2]
+    centre = int(reach.argmin())
+    near = np.flatnonzero(squared[centre] <= _FARTHEST**2 * reach[centre])
+    weights = np.zeros(len(squared))
+    weights[near] = weiszfeld(squared[np.ix_(near, near)])
+    return weights
 
 
 def weiszfeld(squared: FloatArray) -> FloatArray:
@@ -230,6 +263,7 @@ class Trust(Robust):
 
     name: ClassVar[str] = "fltrust"
     summary: ClassVar[str] = "updates count by their cosine with the server's own on its clean set"
+    trains: ClassVar[bool] = True
 
     @property
     def fewest(self) -> int:
@@ -237,21 +271,29 @@ class Trust(Robust):
 
     def combined(self, view: ServerView, replies: Replies) -> Tree:
         trained = view.setting.network.trained
-        own = replies[SERVER].delta if SERVER in replies else _own_update(view)
-        own = {name: own[name] for name in trained}
+        mine = replies[SERVER] if SERVER in replies else _own_update(view)
+        own = {name: mine.delta[name] for name in trained}
         length = float(torch.stack([part.double().norm() for part in own.values()]).norm())
+        if not 0 < length < math.inf:  # the model stays; or the round says that training diverged
+            return own
         inner, norms = replies.products(own)
-        scale = norms * length
-        cosine = np.divide(inner, scale, out=np.zeros_like(inner), where=scale > 0)
+        long = np.isfinite(norms) & (norms > _SHORTEST * length)
+        cosine = np.divide(inner, norms * length, out=np.zeros_like(inner), where=long)
         trust = np.maximum(cosine, 0.0)
         if not trust.any():  # nobody goes the server's way: the model stays
             return {name: torch.zeros_like(part) for name, part in own.items()}
         shares = trust / trust.sum()
-        matched = np.divide(length, norms, out=np.zeros_like(norms), where=norms > 0)
-        return replies.scaled(matched, trained).combination(shares)
+        matched = np.divide(length, norms, out=np.zeros_like(norms), where=long)
+        found = replies.scaled(matched, trained).combination(shares)
+        if len(trained) == len(view.setting.network.sent):
+            return found
+        believed = replies.among(replies.clients[trust > 0].tolist())
+        return found | statistics(view, believed.plus(SERVER, mine))
 
 
-def _own_update(view: ServerView) -> Tree:
+def _own_update(view: ServerView) -> Update:
     """What training on D_S, as long as a client trains, does to the model."""
-    local = train_on_clean(view, view.model, this_round(view)).model
-    return {name: (local[name] - view.model[name]).cpu() for name in view.setting.network.trained}
+    trained = train_on_clean(view, view.model, this_round(view))
+    names = view.setting.network.sent
+    delta = {name: (trained.model[name] - view.model[name]).cpu() for name in names}
+    return Update(delta, {}, trained.examples, {})

@@ -35,6 +35,7 @@ class ServerOnly(ServerRule):
     name: ClassVar[str] = "server-only"
     summary: ClassVar[str] = "train on the server's clean set alone, no clients"
     uses_clients: ClassVar[bool] = False
+    trains: ClassVar[bool] = True
 
     def merge(self, state: Tree, view: ServerView, replies: Replies) -> tuple[Tree, Tree]:
         local = train_on_clean(view, view.model, this_round(view)).model

@@ -58,7 +58,7 @@ def _of_clean(settings: Mapping[str, Any]) -> list[str]:
         "warm start": clean.get("warm_start"),
         "takes part": clean.get("takes_part"),
         "fine-tuning": clean.get("fine_tune", "never") != "never",
-        slots.server.name: not slots.server.uses_clients,
+        slots.server.name: slots.server.trains,
     }
     if ways := [name for name, there in trained.items() if there]:
         found.append(f"models that the server trains on it ({', '.join(ways)})")
