@@ -296,7 +296,11 @@ def test_momentum_goes_with_every_rule(tmp_path):
     ("changes", "sentence"),
     [
         ({"method": "krum", "server": {"byzantine": 2}}, "needs at least 7 clients in a round"),
-        ({"method": "krum", "server": {"multi": 6}}, "needs at least 6 clients in a round"),
+        ({"method": "krum", "server": {"multi": 6}}, "needs at least 8 clients in a round"),
+        (
+            {"method": "krum", "server": {"multi": 5, "byzantine": 1}},
+            "needs at least 6 clients in a round",
+        ),
         ({"method": "median", "cohort": 2}, "needs at least 3 clients in a round"),
         ({"method": "trimmed-mean", "server": {"mix": 2}}, "needs at least 7 clients"),
         ({"method": "centralised+median"}, "needs at least 3 clients"),
