@@ -62,7 +62,9 @@ def absurd(
     view: ServerView, replies: Replies, payload: Mapping[str, Sent]
 ) -> tuple[Replies, dict[int, str]]:
     """(the answers that can be added up at all, by client why another cannot)."""
-    groups = [("", "its update is", view.setting.network.trained)]
+    groups: list[tuple[str, str, Collection[str]]] = [
+        ("", "its update is", view.setting.network.trained)
+    ]
     groups += [("", "its statistics are", _moving(view))]
     groups += [(part, f"the part {part} is", _vectors(sent)) for part, sent in payload.items()]
     reasons: dict[int, str] = {}
