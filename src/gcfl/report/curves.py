@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 
 from gcfl.report.axes import apart, log_ticks, number, ticks
@@ -143,6 +144,7 @@ def _name(axes: Any, chart: Chart, line: Line, lines: Sequence[str]) -> Any:
         fontweight="bold" if line.strong else None,
         va="center",
         linespacing=1.0,
+        path_effects=[withStroke(linewidth=3, foreground="white")],  # lines pass behind it
     )
 
 
