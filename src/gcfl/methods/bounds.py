@@ -68,8 +68,9 @@ def absurd(
     groups += [("", "its statistics are", _moving(view))]
     groups += [(part, f"the part {part} is", _vectors(sent)) for part, sent in payload.items()]
     reasons: dict[int, str] = {}
+    own = _own(view)
     for part, what, names in groups:
-        for client, times in _beyond(replies, names, ABSURD, part, least=_own(view)).items():
+        for client, times in _beyond(replies, names, ABSURD, part, least=own).items():
             told = f"{what} {times:.3g} times as long as the round's median"
             reasons.setdefault(client, told)
     if not reasons:
