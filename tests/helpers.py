@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 import gcfl
 from gcfl import experiment as config
 from gcfl.api import Result
+from gcfl.base import files
 from gcfl.engine.prepare import Given, Prepared, prepare
 
 ROOT = Path(__file__).parent.parent
@@ -116,6 +118,19 @@ def command(
         check=False,
         **options,
     )
+
+
+def dies_in_round(number: int, call: Callable[[], Any]) -> None:
+    """The call in a process of its own, which SIGKILL ends after so many rounds."""
+    child = os.fork()
+    if child == 0:
+        files._passed.clear()
+        os.environ["GCFL_FAILPOINT"] = f"round.end:{number}:kill"
+        try:
+            call()
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -9
 
 
 def equal_trees(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:

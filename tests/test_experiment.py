@@ -98,6 +98,19 @@ def test_old_names_of_settings_are_read_everywhere(tmp_path):
     assert run(tmp_path, **tiny(method="fedavg", server={"warm_start": 1})).config["clean"]
 
 
+@pytest.mark.parametrize("written", [{"clean.lr": None}, {"clean.lr": "unset"}])
+def test_what_a_preset_sets_can_be_unset(written, tmp_path):
+    """robust chooses clean.lr; without it the server trains at train.lr. TOML has no null."""
+    unset, _ = config.compose(None, {"method": "robust", **written})
+    assert unset.clean.lr is None
+    file = tmp_path / "run.toml"
+    file.write_text(unset.to_toml())
+    again, _ = config.compose(file, {})
+    assert again == unset
+    assert again.folder_name() == unset.folder_name()
+    assert config.compose(None, {"method": "robust"})[0].clean.lr == "auto"
+
+
 def test_todays_name_wins_over_an_old_one():
     both = {"server": {"warm_start": 1, "rate": 0.5}, "clean": {"warm_start": 3}}
     assert renamed(both, config.RENAMED) == {"server": {"rate": 0.5}, "clean": {"warm_start": 3}}

@@ -101,7 +101,14 @@ class Experiment(Options):
         return {key: value for key, value in dumped.items() if value != {}}
 
     def to_toml(self) -> str:
-        return tomli_w.dumps(self.resolved())
+        settings = self.resolved()
+        for section, values in parse(
+            self.method, _private(settings.get("privacy", {}))
+        ).presets.items():
+            for name in values:
+                if getattr(getattr(self, section), name, UNSET) is None:
+                    settings[section][name] = UNSET
+        return tomli_w.dumps(settings)
 
     def identity(self) -> str:
         """A hash of everything that can change the result, and of nothing else.
@@ -213,6 +220,15 @@ _TOP = {
 }
 
 
+# In files and flags: no value, where a method's preset has one. (TOML has no null.)
+UNSET = "unset"
+
+
+def _private(settings: Mapping[str, Any]) -> list[str]:
+    """Which budgets of [privacy] are set."""
+    return [name for name in settings if name.endswith("_epsilon")]
+
+
 def every_setting() -> dict[str, list[tuple[str, FieldInfo]]]:
     """All settings by dotted name, each with its parts' words ('': any method) and their fields."""
     found = {name: [("", field)] for name, field in _TOP.items() if name != "given"}
@@ -263,9 +279,11 @@ def build(
     method = raw.get("method", Experiment.model_fields["method"].default)
     if not isinstance(method, str):
         raise ConfigError(f"method must be text, got {method!r}{where('method')}")
-    slots = parse(method, [name for name in raw["privacy"] if name.endswith("_epsilon")])
+    slots = parse(method, _private(raw["privacy"]))
     for section, values in slots.presets.items():
         raw[section] = {**values, **raw[section]}
+        taken_back = {name: None for name in values if raw[section][name] == UNSET}
+        raw[section] |= taken_back
     unused: list[str] = []
     parts: dict[str, Options] = {}
     for slot, part in slots.items().items():

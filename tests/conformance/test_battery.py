@@ -10,21 +10,20 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import os
 
 import numpy as np
 import pytest
 import torch
 
 import gcfl
-from gcfl.base import codec, files
+from gcfl.base import codec
 from gcfl.base.data_types import Broadcast
 from gcfl.base.errors import ConfigError
 from gcfl.data import Source
 from gcfl.engine import ClientSide, InProcess
 from gcfl.engine.rounds import Rounds
 from gcfl.methods import WORDS, LocalRule, Replies, parse, parts_of
-from helpers import prepared, run, same_bits, tiny
+from helpers import dies_in_round, prepared, run, same_bits, tiny
 from peeking import play_watched
 
 
@@ -95,6 +94,7 @@ VARIANTS = {
     "gcfl/weighted": {"coreset": {"weighted": True, "score": "distance"}},
     "moon/projection": {"model": {"projection": 5}},
     "gcfl/mixup": {"train": {"mixup": 0.5}, "coreset": {"weighted": True, "score": "distance"}},
+    "robust/compared": {"cohort": 1.0, "labels": {"guard": 4}},
     "scaffold/fixed-steps": {"train": {"steps": 3, "clip": 1.0, "loss": "gce"}},
 }
 IN_TEST += VARIANTS
@@ -117,7 +117,8 @@ def settings(method: str) -> dict:
     )
     changed["coreset"]["allow_single"] = True
     for section, values in VARIANTS.get(method, {}).items():
-        changed[section] = {**changed.get(section, {}), **values}
+        within = isinstance(values, dict)
+        changed[section] = {**changed.get(section, {}), **values} if within else values
     return changed
 
 
@@ -147,23 +148,10 @@ def test_workers_and_kills_change_nothing(method, tmp_path):
         many["engine"] = {**many["engine"], "workers": workers}
         same_bits(gcfl.run(out=tmp_path / str(workers), **many).folder, alone.folder)
     killed = tmp_path / "killed" / alone.folder.name
-    _die_in_round(4, lambda: gcfl.run(out=tmp_path / "killed", **settings(method)))
+    dies_in_round(4, lambda: gcfl.run(out=tmp_path / "killed", **settings(method)))
     assert not (killed / "summary.json").exists()
     assert len(gcfl.load(killed).rounds) == 4
     same_bits(gcfl.resume(killed).folder, alone.folder)
-
-
-def _die_in_round(number: int, call) -> None:
-    """In a process of its own, which SIGKILL ends after that round."""
-    child = os.fork()
-    if child == 0:
-        files._passed.clear()
-        os.environ["GCFL_FAILPOINT"] = f"round.end:{number}:kill"
-        try:
-            call()
-        finally:
-            os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -9
 
 
 @every_method

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import sys
 import tempfile
 from pathlib import Path
@@ -23,6 +22,8 @@ import pytest
 import safetensors.numpy
 import torch
 from safetensors import safe_open
+
+from helpers import dies_in_round, prepared_from
 
 FILE = Path(__file__).with_name("bits.safetensors")
 SMALL = {
@@ -148,7 +149,7 @@ def result(name: str, out: Path) -> dict[str, np.ndarray]:
     import gcfl
 
     if name.endswith("killed"):
-        die_in_round(4, lambda: gcfl.run(out=out, **settings(name)))
+        dies_in_round(4, lambda: gcfl.run(out=out, **settings(name)))
         folder = gcfl.resume(next(out.iterdir())).folder
     elif name.endswith("grid"):
         return over_grid(settings(name))
@@ -160,22 +161,10 @@ def result(name: str, out: Path) -> dict[str, np.ndarray]:
     return found
 
 
-def die_in_round(number: int, call) -> None:
-    child = os.fork()
-    if child == 0:
-        os.environ["GCFL_FAILPOINT"] = f"round.end:{number}:kill"
-        try:
-            call()
-        finally:
-            os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -9
-
-
 def over_grid(config: dict) -> dict[str, np.ndarray]:
     from flwr.supercore.task_identity import TaskIdentity
 
     from flower_grid import federation, over_grid, rounds
-    from helpers import prepared_from
 
     before = {name: getattr(TaskIdentity, f"_{name}") for name in ("task_id", "run_id", "node_id")}
     for name in before:

@@ -11,7 +11,7 @@ from flwr.app import ArrayRecord, Error, Message
 
 from flower_grid import federation, over_grid, rounds, same
 from gcfl.engine import ClientSide, InProcess
-from gcfl.methods import WORDS, parse
+from gcfl.methods import WORDS, guard, parse
 from helpers import prepared
 
 METHODS = [word for word in WORDS if parse(word).server.uses_clients] + [
@@ -24,12 +24,28 @@ METHODS = [word for word in WORDS if parse(word).server.uses_clients] + [
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_same_bits_as_in_process(method):
-    ready = prepared(method=method, cohort=1.0 if parse(method).pooled else 3)
+    _the_same_bits(prepared(method=method, cohort=1.0 if parse(method).pooled else 3))
+
+
+@pytest.mark.parametrize("fallen_back", [False, True])
+def test_clients_that_are_compared_and_that_fell_back(fallen_back, monkeypatch):
+    """Comparisons in rounds 1 and 2, and 5 and 6; in between labels are judged, or not."""
+    for name in ("_HARM", "_CLEAR"):  # what was found does not matter here
+        monkeypatch.setattr(guard, name, 99.0 if fallen_back else -99.0)
+    ready = prepared(
+        method="robust", cohort=1.0, labels={"guard": 4}, clean={"warm_start": 2, "lr": None}
+    )
+    records = _the_same_bits(ready, 7)
+    told = [record.guard["plain"] for record in records if record.guard]
+    assert told == [float(fallen_back)] * 2
+
+
+def _the_same_bits(ready, count=6):
     ours, records = rounds(
-        ready, InProcess(ClientSide(ready.setting, ready.method, ready.federation.clients)), 6
+        ready, InProcess(ClientSide(ready.setting, ready.method, ready.federation.clients)), count
     )
     grid = federation(ready)
-    flowers, again = rounds(ready, over_grid(ready, grid), 6)
+    flowers, again = rounds(ready, over_grid(ready, grid), count)
     same(ours, flowers)
     for one, other in zip(records, again, strict=True):
         assert (one.bytes, one.samples, one.steps, one.accuracy) == (
@@ -38,6 +54,7 @@ def test_the_same_bits_as_in_process(method):
             other.steps,
             other.accuracy,
         )
+    return records
 
 
 def test_messages_hold_tensors_and_numbers_of_the_sizes_that_are_accounted():

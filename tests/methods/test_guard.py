@@ -9,11 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy
 
+import gcfl
 from gcfl.coreset import Selector, unweighted
 from gcfl.engine import ClientSide, InProcess, Vectorised
-from gcfl.methods import Replies, ServerView, register
+from gcfl.methods import Replies, ServerView, guard, register
 from gcfl.methods.guard import compared, distrusted, no_comparison, plain_clients
-from helpers import equal_trees, prepared, run, spy
+from helpers import dies_in_round, equal_trees, prepared, run, same_bits, spy
 
 GUARDED = {
     "method": "robust",
@@ -204,6 +205,21 @@ def test_workers_and_many_at_once_agree(method, tmp_path):
     ]
     for name, tensor in ends[0].items():
         assert torch.allclose(tensor, ends[1][name], atol=1e-4), name
+
+
+@pytest.mark.parametrize("fallen_back", [False, True])
+@pytest.mark.parametrize("died_after", [1, 2, 4])
+def test_killed_within_a_comparison_or_after_it(fallen_back, died_after, tmp_path, monkeypatch):
+    """Rounds 1 and 2 compare, and so do 5 and 6: the same bits, plain or not."""
+    for name in ("_HARM", "_CLEAR"):  # what was found does not matter here
+        monkeypatch.setattr(guard, name, 99.0 if fallen_back else -99.0)
+    changes = {**GUARDED, "rounds": 7}
+    whole = run(tmp_path / "whole", **changes)
+    assert {one.guard["plain"] for one in whole.rounds if one.guard} == {float(fallen_back)}
+    dies_in_round(died_after, lambda: run(tmp_path / "killed", **changes))
+    killed = tmp_path / "killed" / whole.folder.name
+    assert len(gcfl.load(killed).rounds) == died_after
+    same_bits(gcfl.resume(killed).folder, whole.folder)
 
 
 def test_bad_periods_and_models_that_never_meet_are_refused():

@@ -99,7 +99,10 @@ def check_tokens(
         (method.local.views == 2, f"{method.name}, which trains on two views of a sample,"),
     ):
         if asked:
-            raise ConfigError(f"{name} is not for token ids: half of an id is no word")
+            raise ConfigError(
+                f"{name} is not for token ids: half of an id is no word"
+                + ("; set train.mixup to 0" if name == "train.mixup" else "")
+            )
     check_ids(federation.clients.x, network.vocabulary, "x of the clients")
     check_ids(federation.validation.x, network.vocabulary, "x of the server's set")
     check_ids(federation.test.x, network.vocabulary, "x of the test set")

@@ -21,14 +21,13 @@ Other than in the authors' code, clients of stage 1 train side by side, as in an
 after the other; dimensions are averaged, not summed, for some may come more often; a client
 relabels when it is sent the model anyway; the pull's norm is squared; and losses come of one
 softmax, not of two. The defaults are theirs, with the shares of rounds that they have for CIFAR-100
-(10 rounds of all clients, then 450 and 450 of a tenth). They also use mixup: a preset of [train]
-for this rule, once there is such a setting.
+(10 rounds of all clients, then 450 and 450 of a tenth), and with mixup, as they train.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import AfterValidator
@@ -53,6 +52,7 @@ class Mending(LocalRule):
     # A server that takes part has nothing to mend.
     name: ClassVar[str] = "mending"
     summary: ClassVar[str] = "FedCorr: noisy clients are found, rest for a while, mend their labels"
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"train": {"mixup": 1.0}}
     stackable: ClassVar[bool] = False
     doubts: ClassVar[bool] = True
 
