@@ -37,6 +37,7 @@ from gcfl.methods import (
     SECTIONS,
     AuditOptions,
     CleanOptions,
+    EngineOptions,
     LabelNoise,
     LocalRule,
     Method,
@@ -51,23 +52,6 @@ from gcfl.methods import (
     parts_of,
 )
 from gcfl.models import ModelOptions
-
-
-class EngineOptions(Options):
-    """[engine]"""
-
-    workers: Count = 1
-    """client processes; changes the time, never the result"""
-    vectorised: bool = False
-    """train many clients at once: for small models; agrees with the loop to 1e-5 (moon: less)"""
-    device: str = "cpu"
-    """cpu, or cuda, cuda:1, mps where torch has them"""
-    checkpoint_every: Count = 1
-    """rounds between two checkpoints"""
-    evaluate_every: Count = 1
-    """rounds between two evaluations on the test set"""
-    evaluate_on: Literal["test", "held-out"] = "test"
-    """accuracy is of the test set, or of what clean.hold_out keeps back (the test set is unseen)"""
 
 
 class Experiment(Options):
@@ -102,12 +86,10 @@ class Experiment(Options):
 
     def to_toml(self) -> str:
         settings = self.resolved()
-        for section, values in parse(
-            self.method, _private(settings.get("privacy", {}))
-        ).presets.items():
-            for name in values:
-                if getattr(getattr(self, section), name, UNSET) is None:
-                    settings[section][name] = UNSET
+        presets = parse(self.method, _private(settings.get("privacy", {}))).presets
+        for section, values in presets.items():
+            lost = [name for name in values if getattr(getattr(self, section), name, "") is None]
+            settings[section] = settings.get(section, {}) | dict.fromkeys(lost, UNSET)
         return tomli_w.dumps(settings)
 
     def identity(self) -> str:
@@ -282,8 +264,7 @@ def build(
     slots = parse(method, _private(raw["privacy"]))
     for section, values in slots.presets.items():
         raw[section] = {**values, **raw[section]}
-        taken_back = {name: None for name in values if raw[section][name] == UNSET}
-        raw[section] |= taken_back
+        raw[section] |= {name: None for name in values if raw[section][name] == UNSET}
     unused: list[str] = []
     parts: dict[str, Options] = {}
     for slot, part in slots.items().items():

@@ -12,7 +12,13 @@ from gcfl.methods.catalogue import (
     register,
 )
 from gcfl.methods.label_noise import LabelNoise
-from gcfl.methods.options import AuditOptions, CleanOptions, PrivacyOptions, TrainOptions
+from gcfl.methods.options import (
+    AuditOptions,
+    CleanOptions,
+    EngineOptions,
+    PrivacyOptions,
+    TrainOptions,
+)
 from gcfl.methods.replies import Replies
 from gcfl.methods.selection import Occasion, Periodic, periodic
 from gcfl.methods.stacked import Stacked
@@ -25,6 +31,7 @@ __all__ = [
     "AuditOptions",
     "CleanOptions",
     "ClientView",
+    "EngineOptions",
     "Estimate",
     "LabelNoise",
     "LocalRule",

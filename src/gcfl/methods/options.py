@@ -1,5 +1,5 @@
 """Settings of training, for every party, of what the server does with its own clean set, of the
-audit at the end, and of privacy.
+audit at the end, of privacy, and of how rounds are run.
 """
 
 from __future__ import annotations
@@ -182,3 +182,20 @@ class PrivacyOptions(Options):
     """
     simulated_seed: bool = False
     """noise and cohorts from the public seed, for simulations that repeat: protects nobody"""
+
+
+class EngineOptions(Options):
+    """[engine]"""
+
+    workers: Count = 1
+    """client processes; changes the time, never the result"""
+    vectorised: bool = False
+    """train many clients at once: for small models; agrees with the loop to 1e-5 (moon: less)"""
+    device: str = "cpu"
+    """cpu, or cuda, cuda:1, mps where torch has them"""
+    checkpoint_every: Count = 1
+    """rounds between two checkpoints"""
+    evaluate_every: Count = 1
+    """rounds between two evaluations on the test set"""
+    evaluate_on: Literal["test", "held-out"] = "test"
+    """accuracy is of the test set, or of what clean.hold_out keeps back (the test set is unseen)"""
