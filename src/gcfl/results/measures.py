@@ -220,7 +220,7 @@ MEASURES = [
         "of these the clients'",
         lambda r: None if r.time.server_cpu is None else r.time.cpu - r.time.server_cpu,
         over=sum,
-        places="file run",
+        places="table file run",
         tag="cpu_seconds/clients",
     ),
     *(
