@@ -7,7 +7,8 @@
 For each kind of noise: a federated run (`robust`, ten clients, Dirichlet 0.4) and its audit; then
 cleanlab (`get_label_quality_scores`, self-confidence) in three ways:
 
-    same probabilities     of the run's final model, per client and all together
+    same probabilities     of the run's final model; issues are looked for per client, and in all
+                           together (the score alone is the same: it is each sample's own)
     one place              the usual way: 5-fold cross-validation of the same network, 20 epochs,
                            the server's clean set added to every fold, all data in one place
     each client alone      the same at every client by itself
@@ -220,11 +221,16 @@ def scene(
     model = {key: result.model.module.state_dict()[key] for key in setting.network.tree()}
     same = torch.softmax(setting.network.outputs(model, x).logits, dim=1).double().numpy()
     found["cleanlab, same probabilities"] = rated(truth, cleanlab_scores(y.numpy(), same))
-    called = cleanlab_found(y.numpy(), same)
-    found["cleanlab, same probabilities"] |= {
-        "precision": float(truth[called].mean()) if called.any() else math.nan,
-        "recall": float(called[truth].mean()),
-    }
+    ends = np.cumsum([len(shard) for shard in shards])[:-1]
+    by_client = zip(np.split(y.numpy(), ends), np.split(same, ends), strict=True)
+    for whose, called in (
+        ("", cleanlab_found(y.numpy(), same)),
+        (" per client", np.concatenate([cleanlab_found(*one) for one in by_client])),
+    ):
+        found["cleanlab, same probabilities"] |= {
+            f"precision{whose}": float(truth[called].mean()) if called.any() else math.nan,
+            f"recall{whose}": float(called[truth].mean()),
+        }
     if cross_fit:
         clean = prepared.federation.validation
         apart = cross_fitted(setting, clean, x, y)
