@@ -51,7 +51,7 @@ def client_seconds(method: str, settings: dict, rounds: int, data: tuple, folder
         test=100,
         out=folder,
         **{
-            "partition": "iid",
+            "data.partition": "iid",
             "train": {"lr": 0.01, "augment": "flip+crop"},
             "clean": {"warm_start": 1, "lr": None} if method == "robust" else {},
             "coreset": {"budget": 0.1, "every": PERIOD},
