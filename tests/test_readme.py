@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 
-from helpers import ROOT
+from helpers import ROOT, command
 from pages import blocks, play
 
 README = (ROOT / "README.md").read_text()
@@ -23,16 +21,12 @@ def test_own_data_and_model_in_ten_lines_and_every_command(tmp_path, monkeypatch
     assert float(told.split()[0]) > 0.8
 
 
-def test_the_methods_are_those_of_the_catalogue():
+def test_the_methods_are_those_of_the_catalogue(tmp_path):
     """Every word of `gcfl list methods` is named, and each list has as many as it says."""
     # A process of its own: other tests register methods in theirs.
-    out = subprocess.run(
-        [sys.executable, "-m", "gcfl", "list", "methods"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    listed = {line.split()[0] for line in out.splitlines()}
+    done = command("list", "methods", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    listed = {line.split()[0] for line in done.stdout.splitlines()}
     paragraph = " ".join(README.split("Methods compose by name")[1].split("A run is")[0].split())
     paragraph = paragraph.replace(" [against liars](docs/security.md)", "")
     named = []
