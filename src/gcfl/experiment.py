@@ -133,9 +133,10 @@ class Experiment(Options):
         return assemble(self.method, parts, self.labels if judged else None)
 
 
-# They change the time that a run takes or what is done after it, never its result.
+# They change the time that a run takes or what is done after it, never its result (engine.linear:
+# by rounding, as another processor does).
 _AUDIT = (f"audit.{name}" for name in AuditOptions.model_fields)
-NEUTRAL = ("engine.workers", "engine.checkpoint_every", *_AUDIT)
+NEUTRAL = ("engine.workers", "engine.checkpoint_every", "engine.linear", *_AUDIT)
 # Settings that name files.
 _NAMED = "source", "owners", "noise_file", "labels", "schema_file", "validation", "test"
 PATHS = (*(f"data.{name}" for name in _NAMED), "model.name", "model.weights")

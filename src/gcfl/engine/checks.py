@@ -140,6 +140,22 @@ def check_vectorised(
         )
 
 
+def check_engine(experiment: Experiment) -> None:
+    """The device is there, and what is to compute suits it."""
+    options = experiment.engine
+    check_device(options.device)
+    if options.linear == "torch":
+        return
+    covered = experiment.privacy.clean_epsilon is not None
+    others = {
+        "engine.vectorised": options.vectorised,
+        f"engine.device {options.device}": options.device != "cpu",
+        "privacy.clean_epsilon": covered,  # many gradients at once
+    }
+    if other := next((name for name, there in others.items() if there), None):
+        raise ConfigError(f"engine.linear {options.linear} cannot be had with {other}")
+
+
 def check_device(name: str) -> None:
     try:
         device = torch.device(name)

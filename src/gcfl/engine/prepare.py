@@ -20,7 +20,7 @@ from gcfl.base.options import resolve_size
 from gcfl.data import Federation, Source
 from gcfl.engine.checks import (
     check_cohort,
-    check_device,
+    check_engine,
     check_tables,
     check_tokens,
     check_training,
@@ -45,6 +45,7 @@ from gcfl.methods.privacy_checks import check_model, public_normaliser
 from gcfl.methods.server_training import check as check_clean
 from gcfl.models.code import ModelGiven, file_of, is_code, module_of, whole_name
 from gcfl.models.fingerprint import code_of, fingerprint, sources_of
+from gcfl.models.kernels import take_onednn
 from gcfl.models.start import weights_digest, weights_file
 from gcfl.models.trained import pack
 
@@ -138,7 +139,7 @@ def prepare(
     the seed that parts the server's set, where that is not the run's. on_features: play on features
     where the body is frozen.
     """
-    check_device(experiment.engine.device)
+    check_engine(experiment)
     source, federation = federated or federate(experiment, given)
     check_tables(experiment, source)
     if federated is None:
@@ -182,6 +183,8 @@ def prepare(
             f"this run was made with other {' and '.join(changed)} than what is there now"
             + (f" ({experiment.model.name})" if changed == ["code"] else "")
         )
+    if experiment.engine.linear == "onednn":
+        take_onednn(module)
     setting = setting_of(
         experiment, module, federation.validation.x, len(federation.classes), federation.normaliser
     )

@@ -193,6 +193,10 @@ class EngineOptions(Options):
     """train many clients at once: for small models; agrees with the loop to 1e-5 (moon: less)"""
     device: str = "cpu"
     """cpu, or cuda, cuda:1, mps where torch has them"""
+    linear: Literal["torch", "onednn"] = "torch"
+    """what multiplies matrices in linear layers; onednn is faster on processors that are not
+    Intel's, and differs from torch by rounding
+    """
     checkpoint_every: Count = 1
     """rounds between two checkpoints"""
     evaluate_every: Count = 1
