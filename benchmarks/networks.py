@@ -1,4 +1,5 @@
-"""What a training step of each network for images costs, against the paper's cnn.
+"""What a training step of each network for images costs, against the paper's cnn; the cnn also
+with linear layers by oneDNN.
 
     python benchmarks/networks.py [--pixels 32] [--batch 32] [--steps 5]
 
@@ -14,6 +15,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from gcfl.models import ModelOptions, make
+from gcfl.models.kernels import take_onednn
 
 NETWORKS = (
     {"name": "cnn"},
@@ -38,15 +40,18 @@ def main() -> None:
     y = torch.randint(0, 10, (options.batch,), generator=draw)
     print("| network | width | weights | step, CPU ms | against cnn |\n|---|---:|---:|---:|---:|")
     first = 0.0
-    for settings in NETWORKS:
+    for number, settings in enumerate((NETWORKS[0], *NETWORKS)):
         module = make(shape, 10, ModelOptions(**settings), seed=0)
+        if number == 1:
+            take_onednn(module)
         module = module.to(memory_format=torch.channels_last)
         seconds = min(step(module, x, y) for _ in range(options.steps))
         first = first or seconds
         weights = sum(part.numel() for part in module.parameters())
         width = settings.get("width", "" if settings["name"] == "cnn" else 64)
         cost = f"{1000 * seconds:.0f} | {seconds / first:.2f}"
-        print(f"| {settings['name']} | {width} | {weights:,} | {cost} |", flush=True)
+        name = settings["name"] + ", engine.linear = onednn" * (number == 1)
+        print(f"| {name} | {width} | {weights:,} | {cost} |", flush=True)
 
 
 def step(module: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> float:
