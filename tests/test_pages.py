@@ -8,6 +8,7 @@ import tomllib
 import pytest
 
 from gcfl import experiment as config
+from gcfl.results.collect import collect
 from gcfl.sweep.plan import read_plan
 from helpers import ROOT
 from pages import PAGES, PLAYED, anchors, blocks, check, links, name_of, play, prose
@@ -26,6 +27,17 @@ def has_code(name):
 @pytest.mark.parametrize("name", [one for one in NAMES if one not in PLAYED and has_code(one)])
 def test_a_page_runs(name, tmp_path, monkeypatch):
     play(name, tmp_path, monkeypatch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["docs/index.md", "docs/howto.md", "docs/privacy.md"])
+def test_what_a_page_runs_on_digits_gives_a_good_model(name, tmp_path, monkeypatch):
+    """At the length and the rates that the page shows; guessing has 0.1."""
+    play(name, tmp_path, monkeypatch, short=False)
+    runs = collect([tmp_path / "runs"]).runs
+    found = {run.name: run.accuracy for run in runs if "digits-" in run.name}
+    assert found
+    assert min(found.values()) > 0.8, found
 
 
 @pytest.mark.parametrize(("name", "where"), PLAYED.items())
