@@ -11,7 +11,8 @@ import argparse
 from pathlib import Path
 
 import gcfl
-from gcfl.results.measures import measure, spread
+from gcfl.results.measures import measure
+from gcfl.results.styles import spread
 
 METHODS = [
     "fedavg",

@@ -11,7 +11,7 @@ import gcfl
 from gcfl import cli
 from gcfl import experiment as config
 from gcfl.report.terminal import chart
-from gcfl.results.measures import human
+from gcfl.results.styles import human
 from helpers import command, run, tiny
 
 

@@ -10,8 +10,8 @@ from gcfl.report.tables import cells
 from gcfl.results.folder import RunFolder
 from gcfl.results.groups import study
 from gcfl.results.lead import lead
-from gcfl.results.measures import spread
 from gcfl.results.run import Run
+from gcfl.results.styles import spread
 from gcfl.results.verdict import headline, verdicts
 
 

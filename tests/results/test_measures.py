@@ -14,8 +14,9 @@ from gcfl.report import track
 from gcfl.report.build import report
 from gcfl.report.terminal import show
 from gcfl.results import folder, measures
-from gcfl.results.measures import MEASURES, Measure, scalars, spread
+from gcfl.results.measures import MEASURES, Measure, scalars
 from gcfl.results.outcome import keeps, kept, summarise
+from gcfl.results.styles import spread
 from helpers import run
 
 

@@ -64,7 +64,7 @@ def _list(_: argparse.Namespace, __: list[str]) -> None:
     from gcfl.data import SOURCES
     from gcfl.data.fetch import BY_HAND, PUBLISHED
     from gcfl.data.source import data_home
-    from gcfl.results.measures import human
+    from gcfl.results.styles import human
 
     print(f"data home: {data_home()} (GCFL_DATA_HOME changes it)")
     for name, named in SOURCES.items():

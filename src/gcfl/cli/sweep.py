@@ -87,10 +87,10 @@ def _sweep(options: argparse.Namespace, _: list[str]) -> None:
 
 def _tell(plan: Plan, study: Study, quiet: bool) -> None:
     from gcfl.report.terminal import print_table, wide
-    from gcfl.sweep.summary import notes, paper_column
+    from gcfl.sweep.summary import more_columns, notes
 
     if not quiet and study.groups:
-        print_table(study, str(plan.title), wide(), paper_column(plan, study))
+        print_table(study, str(plan.title), wide(), more_columns(plan, study))
         for line in notes(plan, study):
             print(visible(line))
 

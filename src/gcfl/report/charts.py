@@ -18,7 +18,7 @@ from gcfl.results.outcome import KINDS
 from gcfl.results.run import Run
 
 FAR = 20.0  # settings that are so many times apart want an axis of powers
-LOG_FROM = 5.0  # lines that end this many times apart would hide in a corner of a linear axis
+LOG_FROM = 5.0  # lines that end so many times apart would hide in a corner of a linear axis
 # Settings that the paper varies, and what to call their axis.
 SWEPT = {
     "data.noise": "noise (share of the clients' samples)",
@@ -35,6 +35,7 @@ _SHARES = {  # the same of sizes that are given as shares
 _COSTS = {
     "cpu": ("CPU-seconds", measure("cpu_seconds"), 1.0),
     "client-cpu": ("the clients' CPU-seconds", measure("client_cpu_seconds"), 1.0),
+    "passes": ("million samples through the network (backward: as two)", measure("passes"), 1e6),
     "bytes": ("MB sent, both ways", measure("bytes"), 1e6),
 }
 _WISHES = ("kind", "x", "y", "panels", "floor", "highlight")
@@ -112,11 +113,8 @@ def figure(study: Study, title: str, wish: Mapping[str, Any]) -> Section:
     `panels`. floor: where a panel's y axis starts, by that value. highlight: the line to look at.
     """
     x, y, by = asked(wish, [group.values for group in study.groups])
-    varied = [
-        column
-        for column in study.columns
-        if len({repr(group.values.get(column)) for group in study.groups}) > 1
-    ]
+    values = {one: {repr(group.values.get(one)) for group in study.groups} for one in study.columns}
+    varied = [column for column, several in values.items() if len(several) > 1]
     panels: Panels = {}
     floors = {}
     for group in study.groups:

@@ -16,8 +16,9 @@ from gcfl.report.tables import Beside
 from gcfl.report.track import energy_note
 from gcfl.results.collect import Collected
 from gcfl.results.groups import Study, order, shown
-from gcfl.results.measures import human, measure, seen_in
+from gcfl.results.measures import measure, seen_in
 from gcfl.results.run import Run
+from gcfl.results.styles import human
 from gcfl.results.verdict import headline, verdicts
 
 _MOST_NAMED = 5

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from gcfl.report.axes import rounded
-from gcfl.results.measures import Measure, Spread
+from gcfl.results.measures import Measure
+from gcfl.results.styles import Spread
 
 # On light paper and on dark; told apart by colour-blind readers, and by their dashes in grey print.
 PALETTE = (

@@ -15,8 +15,9 @@ from gcfl.report.sites import sites_of
 from gcfl.results.contribution import Contribution, contributions
 from gcfl.results.frames import data_frame
 from gcfl.results.groups import Group, Study, named, short, shown
-from gcfl.results.measures import Spread, measure, seen_in
+from gcfl.results.measures import measure, seen_in
 from gcfl.results.run import Run
+from gcfl.results.styles import Spread
 
 RATIO = "CPU of FedAvg's"
 RARE = (

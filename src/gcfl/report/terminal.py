@@ -17,8 +17,9 @@ from gcfl.report.progress import escape
 from gcfl.report.sites import MEANING, NUMBERS, sites_of
 from gcfl.results.collect import read
 from gcfl.results.groups import Study, shown
-from gcfl.results.measures import human, measure, seen_in
+from gcfl.results.measures import measure, seen_in
 from gcfl.results.run import Run
+from gcfl.results.styles import human
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _HEIGHT = 8

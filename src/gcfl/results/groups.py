@@ -14,9 +14,10 @@ from gcfl.base.text import count
 from gcfl.experiment import NEUTRAL, SHORT
 from gcfl.methods import WORDS, parse
 from gcfl.results.lead import lead
-from gcfl.results.measures import Measure, Spread, measure, spread
+from gcfl.results.measures import Measure, measure
 from gcfl.results.names import TELLING
 from gcfl.results.run import Run
+from gcfl.results.styles import Spread, spread
 
 ACCURACY = measure("accuracy")
 # The order in which settings are tried as an explanation of what differs; the others follow by

@@ -12,66 +12,19 @@ Trackers get every measure of rounds, and `places` says where else it is seen:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter, itemgetter
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any
 
 from gcfl.base.record import RoundRecord
 from gcfl.results import fairness
 from gcfl.results.outcome import KINDS
 from gcfl.results.run import Run
+from gcfl.results.styles import BYTES, COUNT, LOSS, NUMBER, SHARE, WATT_HOURS, Spread, Style
 
-Text = Callable[[float], str]
 LAST = 10  # evaluations at the end, whose mean says more than the last one
-
-
-def human(count: float) -> str:
-    """1536000 -> '1.54 MB'."""
-    for prefix in ("", "k", "M", "G"):
-        if abs(count) < 1000:
-            return f"{count:.3g} {prefix}B"
-        count /= 1000
-    return f"{count:.3g} TB"
-
-
-@dataclass(frozen=True)
-class Spread:
-    """mean ± sd (sample standard deviation; None of a single value) of n values."""
-
-    mean: float
-    sd: float | None
-    n: int
-
-
-def spread(values: Iterable[float | None]) -> Spread | None:
-    known = [float(value) for value in values if value is not None]
-    if not known:
-        return None
-    return Spread(mean(known), stdev(known) if len(known) > 1 else None, len(known))
-
-
-@dataclass(frozen=True)
-class Style:
-    """How numbers of a kind are written, after multiplying them by `scale`: that of one run, the
-    mean of several, their standard deviation (None: the mean is enough). top: the largest value.
-    """
-
-    one: Text
-    mean: Text
-    sd: Text | None = None
-    unit: str = ""
-    scale: float = 1.0
-    top: float | None = None
-
-
-SHARE = Style("{:.2f}".format, "{:.1f}".format, "{:.1f}".format, "%", 100.0, 1.0)
-NUMBER = Style("{:.3g}".format, "{:.3g}".format, "{:.2g}".format)
-LOSS = Style("{:.4f}".format, "{:.4f}".format, "{:.2g}".format)
-WATT_HOURS = Style("{:.3g}".format, "{:.3g}".format, "{:.2g}".format, "Wh (estimate)", 1000.0)
-COUNT = Style("{:,.0f}".format, "{:,.0f}".format)
-BYTES = Style(human, human)
 
 
 @dataclass(frozen=True)
@@ -260,6 +213,16 @@ MEASURES = [
         COUNT,
         over=sum,
         places="run",
+    ),
+    Measure(
+        "passes",
+        "passes",
+        lambda r: r.samples.forward + 2 * r.samples.backward,
+        COUNT,
+        over=sum,
+        places="file run",
+        note="Samples through the network, the server's too: forward once, and backward as two. "
+        "Seconds of different machines cannot be compared, passes can.",
     ),
     Measure("steps", "local steps", lambda r: r.steps, COUNT, over=sum, places="run"),
     Measure("bytes", "sent", lambda r: r.bytes.total, BYTES, over=sum, places="table"),

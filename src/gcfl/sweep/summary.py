@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +10,11 @@ from gcfl.base.files import write_atomic, write_json
 from gcfl.base.text import csv_bytes, markdown
 from gcfl.report import tables
 from gcfl.report.tables import best_note
+from gcfl.results import equal
 from gcfl.results.groups import ACCURACY, Group, Study, named, settings_text
-from gcfl.results.measures import measure, spread
+from gcfl.results.measures import measure
 from gcfl.results.run import Run
+from gcfl.results.styles import Spread, spread
 from gcfl.results.verdict import verdicts
 from gcfl.sweep.plan import Cell, Plan
 from gcfl.sweep.runner import Outcome, finished_folder
@@ -61,6 +63,9 @@ def facts(group: Group) -> dict[str, Any]:
 def write_summary(plan: Plan, outcomes: Sequence[Outcome], study: Study, out: Path) -> Path:
     """summary.json, summary.csv and summary.md, and sweep.json for reports; returns summary.md."""
     rows = [facts(group) for group in study.groups]
+    for name, values in _equal(plan, study).items():
+        for row, value in zip(rows, values, strict=True):
+            row[name] = value.mean if value else None
     failed = [
         {"run": outcome.cell.label, "problem": outcome.problem}
         for outcome in outcomes
@@ -76,7 +81,7 @@ def write_summary(plan: Plan, outcomes: Sequence[Outcome], study: Study, out: Pa
     beside = _beside(plan, study)
     write_json(out / "sweep.json", {"title": plan.title, "labels": labels, "paper": beside})
     write_atomic(out / "summary.csv", csv_bytes(rows))
-    table = tables.as_md(study, more=paper_column(plan, study))
+    table = tables.as_md(study, more=more_columns(plan, study))
     lines = [f"# {markdown(str(plan.title))}", "", table]
     lines += [markdown(f"not finished: {one['run']}: {one['problem']}") for one in failed]
     for note in notes(plan, study)[1:] if best_note(study) else notes(plan, study):
@@ -115,7 +120,14 @@ def _paper_values(plan: Plan, study: Study) -> list[float | None]:
 def notes(plan: Plan, study: Study) -> list[str]:
     """What to know when reading the table."""
     paper = plan.paper.get("note")
-    found = [best_note(study), *verdicts(study), f"The paper: {paper}" if paper else ""]
+    line = plan.figure.get("highlight") if plan.figure else None
+    found = [best_note(study), *verdicts(study)]
+    if line:
+        found.append(
+            f"At equal samples, at equal passes: at the last evaluation before more was spent than "
+            f"{line} spent in all. {measure('passes').note}"
+        )
+    found.append(f"The paper: {paper}" if paper else "")
     if plan.scale == "smoke":
         found.append(
             "This is the scale smoke: it shows that everything runs, and its numbers mean nothing."
@@ -123,10 +135,20 @@ def notes(plan: Plan, study: Study) -> list[str]:
     return [note for note in found if note]
 
 
-def paper_column(plan: Plan, study: Study) -> dict[str, list[str]]:
-    """What the paper reports of each group, for a table."""
-    values = [spread([value]) for value in _paper_values(plan, study)]
-    return {"paper": [ACCURACY.text_of(value) for value in values]}
+def _equal(plan: Plan, study: Study) -> Mapping[str, Sequence[Spread | None]]:
+    """Accuracies at what the sweep's highlighted line cost; none where it has no such line."""
+    line = plan.figure.get("highlight") if plan.figure else None
+    return equal.columns(study, str(line)) if line else {}
+
+
+def more_columns(plan: Plan, study: Study) -> dict[str, list[str]]:
+    """What else a table has: accuracies at equal cost, and what the paper reports."""
+    values = {equal.HEADS[name]: found for name, found in _equal(plan, study).items()}
+    paper = {"paper": [spread([value]) for value in _paper_values(plan, study)]}
+    return {
+        head: [ACCURACY.text_of(value) for value in found]
+        for head, found in {**values, **paper}.items()
+    }
 
 
 def _beside(plan: Plan, study: Study) -> list[dict[str, Any]]:
