@@ -51,8 +51,8 @@ def add(verbs: Any, common: argparse.ArgumentParser) -> None:
     run.add_argument("source", metavar="RECIPE")
     about = "what we found so far, beside the paper's numbers"
     table = add_verb(actions, common, "table", _table, about)
-    out = "where sweeps were run (sweeps)"
-    table.add_argument("--out", type=Path, default=Path("sweeps"), help=out)
+    out = "where sweeps were run (sweeps, or in a checkout docs/results, where kept runs lie)"
+    table.add_argument("--out", type=Path, help=out)
 
 
 def _sweep(options: argparse.Namespace, _: list[str]) -> None:
@@ -162,14 +162,16 @@ def _table(options: argparse.Namespace, _: list[str]) -> None:
     from gcfl.sweep.plan import recipe_names
     from gcfl.sweep.summary import there
 
-    found = sorted(options.out.glob("*/summary.md")) if options.out.is_dir() else []
+    usual = Path("sweeps"), Path("docs/results")
+    home = options.out or next((one for one in usual if one.is_dir()), usual[0])
+    found = sorted(home.glob("*/summary.md")) if home.is_dir() else []
     console = wide()
     for path in found:
         console.print(Markdown(path.read_text(encoding="utf-8")))
         console.print(f"({path.parent})\n", soft_wrap=True, markup=False)
     told = bool(found)
     for name in recipe_names():  # runs that were kept without the summary of their sweep
-        folder = options.out / name
+        folder = home / name
         if folder.is_dir() and folder / "summary.md" not in found:
             plan = read_plan(name, "paper")
             if outcomes := there(plan, folder):
@@ -179,6 +181,6 @@ def _table(options: argparse.Namespace, _: list[str]) -> None:
                 told = True
     if not told:
         raise ConfigError(
-            f"there is no finished sweep in {options.out}; gcfl paper run closed --scale small "
+            f"there is no finished sweep in {home}; gcfl paper run closed --scale small "
             "makes one"
         )
