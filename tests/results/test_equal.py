@@ -19,7 +19,9 @@ def run_of(rounds):
     """(samples trained on, accuracy or None) of each round."""
     return SimpleNamespace(
         rounds=[
-            SimpleNamespace(samples=Samples(forward=10 * n, backward=n), accuracy=accuracy)
+            SimpleNamespace(
+                samples=Samples(forward=10 * n, backward=n), accuracy=accuracy, cohort=1
+            )
             for n, accuracy in rounds
         ]
     )

@@ -181,6 +181,5 @@ def _table(options: argparse.Namespace, _: list[str]) -> None:
                 told = True
     if not told:
         raise ConfigError(
-            f"there is no finished sweep in {home}; gcfl paper run closed --scale small "
-            "makes one"
+            f"there is no finished sweep in {home}; gcfl paper run closed --scale small makes one"
         )

@@ -217,12 +217,12 @@ MEASURES = [
     Measure(
         "passes",
         "passes",
-        lambda r: r.samples.forward + 2 * r.samples.backward,
+        lambda r: r.samples.forward + 2 * r.samples.backward if r.cohort else 0,
         COUNT,
         over=sum,
         places="file run",
-        note="Samples through the network, the server's too: forward once, and backward as two. "
-        "Seconds of different machines cannot be compared, passes can.",
+        note="Passes are samples through the network, backward as two; the server's too, but for "
+        "methods without clients. Seconds of different machines cannot be compared, passes can.",
     ),
     Measure("steps", "local steps", lambda r: r.steps, COUNT, over=sum, places="run"),
     Measure("bytes", "sent", lambda r: r.bytes.total, BYTES, over=sum, places="table"),
