@@ -45,8 +45,6 @@ def draw_chart(axes: Any, chart: Chart, lines: Sequence[str]) -> None:
             else:
                 alpha = 0.15 if line.strong else 0.13 if few else 0.06
                 axes.fill_between(x, y - sd, y + sd, color=colour, alpha=alpha, linewidth=0)
-    if chart.equal is not None:
-        _equal(axes, chart, chart.equal, lines)
     if chart.log:
         axes.set_xscale("log")
         low, high = axes.get_xlim()
@@ -63,6 +61,8 @@ def draw_chart(axes: Any, chart: Chart, lines: Sequence[str]) -> None:
     axes.set_yticks(places, list(map(number, places)))
     axes.set_xlabel(f"{chart.x}, logarithmic" if chart.log else chart.x)
     axes.set_ylabel(chart.y.head)
+    if chart.equal is not None:
+        _equal(axes, chart, chart.equal, lines)
 
 
 def _equal(axes: Any, chart: Chart, where: float, lines: Sequence[str]) -> None:
@@ -78,18 +78,26 @@ def _equal(axes: Any, chart: Chart, where: float, lines: Sequence[str]) -> None:
         color="0.35",
         fontsize=FONT - 1,
     )
-    for line, height in chart.by_then():
-        y, colour = chart.y.style.scale * height, _colour(line, lines)
+    then = chart.by_then()
+    heights = [chart.y.style.scale * height for _, height in then]
+    low, high = axes.get_ylim()
+    points = axes.get_window_extent().height * 72 / axes.figure.dpi
+    room = 1.3 * FONT * (high - low) / points  # of a number, as much of the axis
+    middles = apart([one + room / 2 for one in heights], [room] * len(heights), low, high)
+    for (line, _), y, middle in zip(then, heights, middles, strict=True):
+        colour = _colour(line, lines)
         axes.plot([where], [y], "o", color=colour, markersize=6, zorder=4)
         axes.annotate(
             chart.y.style.mean(y),
-            (where, y),
-            xytext=(-5, 5),
+            (where, middle),
+            xytext=(-5, 0),
             textcoords="offset points",
             ha="right",
+            va="center",
             color=colour,
             fontweight="bold" if line.strong else None,
             fontsize=FONT - 0.5,
+            path_effects=[withStroke(linewidth=3, foreground="white")],
         )
 
 
