@@ -23,6 +23,9 @@ everyday settings:
   --method M      gcfl, fedavg, random, ..., or a composition such as skyline+random
                   (gcfl list methods)
   --data D        a name (gcfl list data) or a path to your own
+  --label C       tables: the column of the labels
+  --group C       tables: the column of the groups; a client for each
+  --labels FILE   labels that somebody looked through, such as cleaned.csv of gcfl audit
   --model M       logistic, mlp, cnn (gcfl list models)
   --rounds T      communication rounds
   --clients N     how many clients share the data
