@@ -168,6 +168,20 @@ def test_the_command_line(tmp_path, monkeypatch, capsys):
     assert command.count("--method") == 1
 
 
+def test_one_round_is_one_round(tmp_path, capsys):
+    flags = ["--data.samples", "400", "--rounds", "1", "--data.validation", "80"]
+    assert cli.main(["recommend", *flags, "--out", str(tmp_path)]) == 0
+    told = "".join(capsys.readouterr())
+    assert "trying server-only, " in told
+    assert "trying robust, 1 round\n" in told
+    assert "After 1 round, on" in told
+    assert "full run of 1 round would" in told
+    again = gcfl.recommend(
+        out=tmp_path, data={"source": "digits", "samples": 400, "validation": 80}, rounds=1
+    )
+    assert " for 1 round\n" in str(again)
+
+
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [

@@ -17,6 +17,7 @@ from gcfl.api.running import DEFAULT_OUT, execute
 from gcfl.base.data_types import FloatArray
 from gcfl.base.options import nested
 from gcfl.base.record import RoundRecord
+from gcfl.base.text import count
 from gcfl.data import Federation
 from gcfl.engine import Given, OnRound, OnStart
 from gcfl.experiment import Experiment
@@ -201,7 +202,7 @@ class Recommendation:
         full = self.expected
         return (
             f"{self.method}: {self.why}; about {full.cpu:.3g} CPU-seconds and {full.samples:,} "
-            f"samples for {self.experiment.rounds} rounds\n{self.command}"
+            f"samples for {count(self.experiment.rounds, 'round')}\n{self.command}"
         )
 
 

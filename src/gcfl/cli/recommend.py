@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gcfl.base.text import count
 from gcfl.cli.settings import add_verb, wanted_of
 
 if TYPE_CHECKING:
@@ -58,8 +59,8 @@ def _show(found: Recommendation) -> None:
     console = console if console.is_terminal else Console(highlight=False, width=120)
     console.print(escape(str(found.facts)), "\n", soft_wrap=True)
     best = min(found.trials, key=lambda trial: trial.loss)
-    rounds = "round" if found.rounds == 1 else "rounds"
-    title = f"After {found.rounds} {rounds}, on {len(best.losses)} held-out clean samples"
+    rounds, full_rounds = (count(one, "round") for one in (found.rounds, found.experiment.rounds))
+    title = f"After {rounds}, on {len(best.losses)} held-out clean samples"
     table = Table(title=title, title_justify="left")
     for head in ("", "what it is", "loss", "above the best", "accuracy", "full run, CPU-s"):
         table.add_column(head, justify="left" if head in ("", "what it is") else "right")
@@ -73,7 +74,7 @@ def _show(found: Recommendation) -> None:
     console.print(escape(f"{found.why}."), soft_wrap=True)
     full, spent = found.expected, found.cost
     console.print(
-        f"The full run of {found.experiment.rounds} rounds would take about {full.cpu:.3g} "
+        f"The full run of {full_rounds} would take about {full.cpu:.3g} "
         f"CPU-seconds and train on {full.samples:,} samples; the trials took {spent.cpu:.3g} "
         f"CPU-seconds ({spent.cpu / max(full.cpu, 1e-9):.2f} of that).",
         soft_wrap=True,

@@ -146,7 +146,7 @@ class Trials:
     def trial(self, name: str, rounds: int) -> None:
         self._bar.reset(self._task, total=rounds, what=f"trying {escape(name)}")
         if not self._quiet and not self._console.is_terminal:
-            self._console.print(f"trying {escape(name)}, {rounds} rounds")
+            self._console.print(f"trying {escape(name)}, {count(rounds, 'round')}")
 
     def round(self, _: RoundRecord) -> None:
         self._bar.advance(self._task)
