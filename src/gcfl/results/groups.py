@@ -144,11 +144,13 @@ class Study:
 
     @cached_property
     def best(self) -> list[Group]:
-        """In each scene the group that is ahead of every other by more than the seeds' spread."""
+        """In each scene the group that is ahead of every other by more than the spread of three
+        seeds or more.
+        """
         winners = []
         for groups in self.scenes.values():
             top, rivals = self.ranked(groups)[:1], self.ranked(groups)[1:]
-            if rivals and all(lead(top[0].by_seed, one.by_seed).clear for one in rivals):
+            if rivals and all(lead(top[0].by_seed, one.by_seed).starred for one in rivals):
                 winners += top
         return winners
 
