@@ -2,54 +2,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import tomli_w
 
-from gcfl import experiment as config
-from gcfl.base.record import Clock, CoresetUse, RoundRecord, Samples, Times, Traffic
 from gcfl.report.tables import cells
-from gcfl.results.folder import RunFolder
 from gcfl.results.groups import study
 from gcfl.results.lead import lead
 from gcfl.results.measures import spread
-from gcfl.results.run import Run
 from gcfl.results.verdict import headline, verdicts
-
-
-@pytest.fixture
-def made(tmp_path):
-    """A run of one round with these settings; __ stands for a dot."""
-    folders = (tmp_path / str(number) for number in range(100))
-
-    def make(accuracy=0.5, finished=True, **settings):
-        nested = {"method": "gcfl", "seed": 0, "rounds": 1}
-        for name, value in settings.items():
-            config.assign(nested, name.replace("__", "."), value)
-        folder = RunFolder(next(folders))
-        folder.create(tomli_w.dumps(nested), {})
-        clock = Clock(0.1, 0.1)
-        folder.add_round(
-            RoundRecord(
-                round=0,
-                cohort=1,
-                left_out={},
-                lr=0.1,
-                train_loss=None,
-                accuracy=accuracy,
-                loss=None,
-                per_class=None,
-                validation_loss=None,
-                samples=Samples(1, 1),
-                steps=1,
-                bytes=Traffic({"model": 4}, {"model": 4}),
-                coreset=CoresetUse(1, 0, None),
-                time=Times(clock, clock, clock, clock, Clock(1.0)),
-            )
-        )
-        if finished:
-            folder.summary.write_text('{"rounds": 1}')
-        return Run(folder.path)
-
-    return make
 
 
 def test_groups_differ_in_the_seed_alone(made):
@@ -169,7 +127,7 @@ def test_a_verdict_names_its_doubts(made):
 
 
 def test_two_seeds_prove_little(made):
-    """Of two seeds the lead is told, with a word of caution, and no star is given; of three it is."""
+    """Of two the lead is told, with a word of caution and without a star; of three with one."""
     two = [made(0.9 + s / 100, seed=s) for s in (0, 1)]
     two += [made(0.8, seed=s, method="fedavg") for s in (0, 1)]
     assert study(two).best == []
@@ -237,9 +195,41 @@ def test_a_name_tells_of_the_loss(made):
     assert [row[0] for row in cells(study(gce))[1]] == ["fedavg (gce)", "gcfl (gce)"]
     assert made(method="robust", train__loss="corrected").label == "robust"
     assert made(method="robust", train__loss="cross-entropy").label == "robust (cross-entropy)"
-    assert made(train__mixup=1.0, train__loss="sce").label == "gcfl (sce, mixup 1.0)"
+    assert made(train__mixup=1.0, train__loss="sce").label == "gcfl (sce, mixup 1)"
     both = study([gce[0], made(method="fedavg", train__loss="cross-entropy")])
     assert {group.line for group in both.groups} == {"loss gce", "loss cross-entropy"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "label"),
+    [
+        ({"coreset__score": "cosine", "coreset__weighted": False}, "gcfl"),
+        ({"coreset__score": "distance"}, "gcfl (score distance)"),
+        ({"coreset__variant": "whole", "coreset__weighted": True}, "gcfl (whole, weighted)"),
+        ({"method": "crust", "coreset__crust": "released"}, "crust (released)"),
+        ({"model__freeze": "body", "train__augment": "crop"}, "gcfl (crop, frozen body)"),
+        ({"model__freeze": ["0"], "server__clip": "median"}, "gcfl (frozen layers, clip median)"),
+        ({"clean__warm_start": 20}, "gcfl (warm start 20)"),
+        ({"method": "fedavg+warmstart", "clean__warm_start": 10}, "fedavg+warmstart"),
+        ({"method": "robust", "clean__takes_part": True, "train__augment": "auto"}, "robust"),
+        ({"method": "robust", "clean__takes_part": False}, "robust (server takes no part)"),
+        # with a budget the server takes no part by default
+        (
+            {"method": "robust", "clean__takes_part": False, "privacy__clean_epsilon": 8.0},
+            "robust (clean ε 8)",
+        ),
+        ({"method": "mine", "train__loss": "gce"}, "mine (gce)"),
+    ],
+)
+def test_a_name_tells_what_makes_another_method_of_one(made, settings, label):
+    assert made(**settings).label == label
+
+
+def test_what_a_column_tells_is_not_told_twice(made):
+    scores = [made(coreset__score=one, train__loss="gce") for one in ("distance", "cosine")]
+    heads, lines = cells(study([*scores, made(method="fedavg")]))
+    assert heads[:2] == ["method", "score"]
+    assert [line[0] for line in lines] == ["fedavg", "gcfl (gce)", "gcfl (gce)"]
 
 
 def test_a_single_run_is_a_study_too(made):

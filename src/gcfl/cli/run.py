@@ -70,14 +70,14 @@ def add(verbs: Any, common: argparse.ArgumentParser) -> None:
 
     about = "a run's result and curves in the terminal; of several, a line each"
     show = add_verb(verbs, common, "show", _show, about)
-    where = "a run's folder, or a folder that contains some (runs)"
-    show.add_argument("runs", metavar="RUN", type=Path, nargs="*", help=where)
+    where = "a run's folder, or a folder that contains some"
+    show.add_argument("runs", metavar="RUN", type=Path, nargs="*", help=f"{where} (runs)")
     every = "of one run, also its rounds and the parts of its cost"
     show.add_argument("--all", action="store_true", help=every)
 
     about = "whether the files of runs are what was written"
     verify = add_verb(verbs, common, "verify", _verify, about)
-    verify.add_argument("runs", metavar="RUN", type=Path, nargs="+")
+    verify.add_argument("runs", metavar="RUN", type=Path, nargs="+", help=where)
 
     about = "what there is: methods, data, models, settings"
     listing = add_verb(verbs, common, "list", _list, about)
@@ -134,7 +134,7 @@ def _show(options: argparse.Namespace, _: list[str]) -> None:
     from gcfl.report.terminal import one_line, show
     from gcfl.results.collect import below
 
-    options.runs = options.runs or [Path("runs")]
+    options.runs = _folders(options.runs or [Path("runs")])
     folders = [folder for path in options.runs for folder in below(path)]
     if folders == options.runs[:1] and not options.quiet:
         show(load(folders[0]), every=options.all)
@@ -159,8 +159,10 @@ def _verify(options: argparse.Namespace, _: list[str]) -> None:
     from gcfl.base.errors import RunError
     from gcfl.results.run import NO_DIGESTS, Run
 
+    from gcfl.results.collect import below
+
     problems = []
-    for folder in options.runs:
+    for folder in [folder for path in _folders(options.runs) for folder in below(path)]:
         try:
             lacking = verify(folder)
             problem = f"{folder} lacks {', '.join(lacking)}" if lacking else ""
@@ -174,6 +176,14 @@ def _verify(options: argparse.Namespace, _: list[str]) -> None:
         print(f"error: {problem}", file=sys.stderr)
     if problems:
         raise RunError(problems[-1])
+
+
+def _folders(paths: list[Path]) -> list[Path]:
+    from gcfl.report.progress import Progress
+    from gcfl.results.collect import folders_of
+
+    with Progress(quiet=False):  # its note is printed as a warning
+        return folders_of(paths)
 
 
 def _list(options: argparse.Namespace, _: list[str]) -> None:

@@ -15,7 +15,7 @@ from gcfl.experiment import NEUTRAL, SHORT
 from gcfl.methods import WORDS, parse
 from gcfl.results.lead import lead
 from gcfl.results.measures import Measure, Spread, measure, spread
-from gcfl.results.names import TELLING
+from gcfl.results.names import called
 from gcfl.results.run import Run
 
 ACCURACY = measure("accuracy")
@@ -239,10 +239,10 @@ def _group(members: list[Run], columns: list[str], runs: Sequence[Run]) -> Group
 
 
 def named(values: Mapping[str, Any], run: Run) -> dict[str, Any]:
-    """The values of a group, its method by the name that tells of its loss too."""
+    """The values of a group, its method by the name that tells of its loss and the like, too."""
     known = dict(values)
-    if known.get("method") == run.method and not TELLING.keys() & known.keys():
-        known["method"] = run.label
+    if known.get("method") == run.method:
+        known["method"] = called(run.settings, without=known.keys())
     return known
 
 

@@ -23,6 +23,7 @@ from gcfl.base.text import count
 from gcfl.engine import Given
 from gcfl.methods import canonical, parse
 from gcfl.report.build import report
+from gcfl.report.fitting import room_of
 from gcfl.report.markup import html_table
 from gcfl.report.tables import best_note, cells, frame
 from gcfl.report.terminal import print_table
@@ -60,7 +61,17 @@ class Comparison:
     @property
     def table(self) -> str:
         """Mean ± sd of accuracy and cost, a line for each method."""
-        text = Console(file=StringIO(), width=_WIDTH, highlight=False, color_system=None)
+        return self._table(None)
+
+    def _table(self, room: int | None) -> str:
+        """room: the columns of a terminal that it has to fit."""
+        text = Console(
+            file=StringIO(),
+            width=room or _WIDTH,
+            highlight=False,
+            color_system=None,
+            force_terminal=room is not None,
+        )
         print_table(self.study, self.title, text)
         return str(text.file.getvalue()).rstrip()  # type: ignore[attr-defined]
 
@@ -69,7 +80,7 @@ class Comparison:
         return frame(self.study)
 
     def __repr__(self) -> str:
-        return "\n".join([self.table, self.verdict, *self._after()])
+        return "\n".join([self._table(room_of(Console())), self.verdict, *self._after()])
 
     def _repr_html_(self) -> str:
         heads, lines = cells(self.study)
