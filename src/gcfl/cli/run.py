@@ -132,9 +132,9 @@ def _print_result(run: Run, quiet: bool, started: bool, again: str = "") -> None
 def _show(options: argparse.Namespace, _: list[str]) -> None:
     from gcfl.api import load
     from gcfl.report.terminal import one_line, show
-    from gcfl.results.collect import below
+    from gcfl.results.collect import below, folders_of
 
-    options.runs = _folders(options.runs or [Path("runs")])
+    options.runs = folders_of(options.runs or [Path("runs")])
     folders = [folder for path in options.runs for folder in below(path)]
     if folders == options.runs[:1] and not options.quiet:
         show(load(folders[0]), every=options.all)
@@ -157,12 +157,11 @@ def _show(options: argparse.Namespace, _: list[str]) -> None:
 def _verify(options: argparse.Namespace, _: list[str]) -> None:
     from gcfl.api import verify
     from gcfl.base.errors import RunError
+    from gcfl.results.collect import below, folders_of
     from gcfl.results.run import NO_DIGESTS, Run
 
-    from gcfl.results.collect import below
-
     problems = []
-    for folder in [folder for path in _folders(options.runs) for folder in below(path)]:
+    for folder in [folder for path in folders_of(options.runs) for folder in below(path)]:
         try:
             lacking = verify(folder)
             problem = f"{folder} lacks {', '.join(lacking)}" if lacking else ""
@@ -176,14 +175,6 @@ def _verify(options: argparse.Namespace, _: list[str]) -> None:
         print(f"error: {problem}", file=sys.stderr)
     if problems:
         raise RunError(problems[-1])
-
-
-def _folders(paths: list[Path]) -> list[Path]:
-    from gcfl.report.progress import Progress
-    from gcfl.results.collect import folders_of
-
-    with Progress(quiet=False):  # its note is printed as a warning
-        return folders_of(paths)
 
 
 def _list(options: argparse.Namespace, _: list[str]) -> None:
