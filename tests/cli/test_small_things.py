@@ -166,3 +166,22 @@ def test_settings_say_what_they_may_be():
             if bracket in "()":
                 with pytest.raises(ConfigError, match=r"must be (in|a finite)"):
                     experiment.build(settings)
+
+
+def test_a_trial_that_takes_long_is_told_of_now_and_then(monkeypatch, capsys):
+    clock = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
+    with progress.Trials(quiet=False) as trials:
+        trials.trial("robust", 10)
+        for _ in range(10):
+            clock[0] += 12.0
+            trials.round(None)
+        trials.trial("gce", 1)
+        clock[0] += 100.0
+        trials.round(None)
+    # every half a minute, not after the last round, which the next line follows at once
+    assert capsys.readouterr().err.splitlines() == [
+        "trying robust, 10 rounds",
+        *(f"robust: {done}/10 rounds" for done in (3, 6, 9)),
+        "trying gce, 1 round",
+    ]

@@ -186,7 +186,7 @@ class Recommendation:
 
     @property
     def table(self) -> tuple[list[str], list[list[str]]]:
-        """Heads, and a line of texts for each trial, the lowest loss first; the choice by an arrow."""
+        """Heads, and a line of texts for each trial, lowest loss first; the choice by an arrow."""
         best = min(self.trials, key=lambda trial: trial.loss)
         lines = []
         for trial in sorted(self.trials, key=lambda trial: trial.loss):

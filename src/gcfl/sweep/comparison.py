@@ -31,7 +31,7 @@ from gcfl.results.groups import Study, study
 from gcfl.results.run import Run
 from gcfl.results.verdict import verdicts
 from gcfl.sweep.plan import Plan, checked_plan, expand, read_plan
-from gcfl.sweep.runner import OnOutcome, Outcome, at_once, run_cells
+from gcfl.sweep.runner import OnOutcome, OnProgress, Outcome, at_once, run_cells
 from gcfl.sweep.summary import draw, grouped, write_summary
 
 _WIDTH = 136
@@ -216,8 +216,9 @@ def play(
     jobs: int | None = None,
     on_outcome: OnOutcome | None = None,
     given: Given | None = None,
+    on_progress: OnProgress = lambda *_: None,
 ) -> list[Outcome]:
     """All runs of a plan that are not finished yet, in folders below `out`."""
     out.mkdir(parents=True, exist_ok=True)
     told = on_outcome or (lambda _: None)
-    return run_cells(plan.cells, out, jobs or at_once(plan.cells), told, given)
+    return run_cells(plan.cells, out, jobs or at_once(plan.cells), told, given, on_progress)
