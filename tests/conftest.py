@@ -51,3 +51,47 @@ def runs(tmp_path_factory):
                 run(out / method, method=method, seed=seed, data={"noise": noise, "validation": 90})
     logger.setLevel(level)
     return out
+
+
+@pytest.fixture
+def made(tmp_path):
+    """A run of one round with these settings, that nobody played; __ stands for a dot."""
+    import tomli_w
+
+    from gcfl import experiment as config
+    from gcfl.base.record import Clock, CoresetUse, RoundRecord, Samples, Times, Traffic
+    from gcfl.results.folder import RunFolder
+    from gcfl.results.run import Run
+
+    folders = (tmp_path / str(number) for number in range(100))
+
+    def make(accuracy=0.5, finished=True, **settings):
+        nested = {"method": "gcfl", "seed": 0, "rounds": 1}
+        for name, value in settings.items():
+            config.assign(nested, name.replace("__", "."), value)
+        folder = RunFolder(next(folders))
+        folder.create(tomli_w.dumps(nested), {})
+        clock = Clock(0.1, 0.1)
+        folder.add_round(
+            RoundRecord(
+                round=0,
+                cohort=1,
+                left_out={},
+                lr=0.1,
+                train_loss=None,
+                accuracy=accuracy,
+                loss=None,
+                per_class=None,
+                validation_loss=None,
+                samples=Samples(1, 1),
+                steps=1,
+                bytes=Traffic({"model": 4}, {"model": 4}),
+                coreset=CoresetUse(1, 0, None),
+                time=Times(clock, clock, clock, clock, Clock(1.0)),
+            )
+        )
+        if finished:
+            folder.summary.write_text('{"rounds": 1}')
+        return Run(folder.path)
+
+    return make

@@ -14,6 +14,7 @@ from torch import nn
 
 import gcfl
 from gcfl import GCFLClassifier
+from gcfl.api import estimator
 
 # Short: the checks fit some hundred times.
 QUICK = {"clean": {"warm_start": 20, "lr": 0.1}}
@@ -42,6 +43,16 @@ def test_who_holds_what():
     by_name = GCFLClassifier(**SHORT).fit(x, y, clients=sites, clean=(x[:30], y[:30]))
     found = {one["name"]: one["samples"] for one in by_name.clients_}
     assert found == {"east": 100, "north": 100, "south": 100}
+
+
+def test_a_clean_set_that_is_cut_from_the_labels_is_told_once(caplog):
+    estimator._warn_of_cut.cache_clear()
+    x, y = blobs(60)
+    GCFLClassifier(**SHORT).fit(x[20:], y[20:], clean=(x[:20], y[:20]))
+    assert "cut from y" not in caplog.text
+    for _ in range(2):
+        GCFLClassifier(**SHORT).fit(x, y)
+    assert caplog.text.count("clean set is cut from y") == 1
 
 
 def test_the_clean_set_is_cut_by_class_and_stays_clean(monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import shlex
@@ -18,6 +19,7 @@ from gcfl.api.candidates import KNOWN, Candidate, Wanted, candidates
 from gcfl.api.recommendation import DOUBT, Facts, Trial, chosen
 from gcfl.base.data_types import Shard
 from gcfl.base.errors import ConfigError, Interrupted
+from gcfl.cli import recommend
 from gcfl.engine.prepare import Given, prepare
 from helpers import prepared, tiny
 
@@ -115,6 +117,40 @@ def test_all_start_from_the_model_without_clients(found):
     assert "weights" not in weights["model"]
 
 
+def test_it_shows_itself_in_a_few_lines(found):
+    assert repr(found) == str(found)
+    assert len(repr(found)) < 600
+    assert repr(found.trials[0]).startswith(f"{found.trials[0].name}: loss ")
+    html = found._repr_html_()
+    assert html.count("<tr>") == 1 + len(found.trials)
+    assert f"<td>→ {found.choice.name}</td>" in html
+    lines = found.table[1]
+    assert [float(line[2]) for line in lines] == sorted(float(line[2]) for line in lines)
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_its_table_fits_the_terminal(found, width, monkeypatch):
+    from rich import console
+
+    seen = []
+
+    class Terminal(console.Console):
+        def __init__(self, **_):
+            super().__init__(file=io.StringIO(), width=width, force_terminal=True)
+            seen.append(self)
+
+    monkeypatch.setattr(console, "Console", Terminal)
+    recommend._show(found)
+    text = seen[0].file.getvalue()
+    rows = [line for line in text.splitlines() if line.startswith("│")]
+    assert max(map(len, rows)) <= width
+    for trial in found.trials:
+        (row,) = [line for line in rows if f" {trial.name} " in line]
+        assert f"{trial.accuracy:.3f}" in row
+        assert (trial.candidate.what in row) == (width == 160)
+        assert trial.candidate.what in text
+
+
 def test_a_second_call_plays_nothing_again(found, monkeypatch):
     monkeypatch.setattr("gcfl.engine.rounds.Rounds.play", lambda *_: pytest.fail("played"))
     again = gcfl.recommend(out=found.folder.parent, **settings())
@@ -166,6 +202,20 @@ def test_the_command_line(tmp_path, monkeypatch, capsys):
     assert command in shown.out
     assert "--data.samples 400" in command
     assert command.count("--method") == 1
+
+
+def test_one_round_is_one_round(tmp_path, capsys):
+    flags = ["--data.samples", "400", "--rounds", "1", "--data.validation", "80"]
+    assert cli.main(["recommend", *flags, "--out", str(tmp_path)]) == 0
+    told = "".join(capsys.readouterr())
+    assert "trying server-only, " in told
+    assert "trying robust, 1 round\n" in told
+    assert "After 1 round, on" in told
+    assert "full run of 1 round would" in told
+    again = gcfl.recommend(
+        out=tmp_path, data={"source": "digits", "samples": 400, "validation": 80}, rounds=1
+    )
+    assert " for 1 round\n" in str(again)
 
 
 @pytest.mark.parametrize(

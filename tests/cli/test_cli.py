@@ -12,7 +12,7 @@ from gcfl import cli
 from gcfl import experiment as config
 from gcfl.report.terminal import chart
 from gcfl.results.styles import human
-from helpers import command, run, tiny
+from helpers import ROOT, command, run, tiny
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["--version"], []])
@@ -123,12 +123,29 @@ def test_an_option_without_effect_is_told(tmp_path, capsys):
     assert "warning: coreset.budget has no effect with method fedavg" in capsys.readouterr().err
 
 
+def test_the_help_of_run_and_the_docs_know_every_short_flag(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["run", "--help"])
+    told = capsys.readouterr().out
+    docs = (ROOT / "docs" / "usage.md").read_text().split("Short flags:")[1].split("##")[0]
+    for name in (*config.SHORT, "out"):
+        assert re.search(rf"^  --{name} ", told, re.M), name
+        assert re.search(rf"--{name}\b", docs), name
+
+
 @pytest.mark.parametrize("what", ["methods", "data", "models", "settings"])
 def test_lists(capsys, what):
     assert cli.main(["list", what]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) >= 3
     assert all(len(line.split(None, 1)) == 2 for line in lines)
+
+
+def test_a_listed_model_is_told_in_a_whole_sentence(capsys):
+    """Not in the first line of its docstring, wherever that may break."""
+    assert cli.main(["list", "models"]) == 0
+    (line,) = [one for one in capsys.readouterr().out.splitlines() if one.startswith("cnn ")]
+    assert line.endswith("two convolutions of 5x5, each with pooling, a hidden layer")
 
 
 def test_every_listed_setting_is_a_flag_and_its_default_is_valid():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 from dataclasses import replace
 
@@ -71,6 +72,34 @@ def test_suggestions_are_flags(capsys, flag, meant):
     assert f"unknown option {flag}; did you mean {meant}?" in capsys.readouterr().err
 
 
+def test_pages_beside_runs_are_passed_over_in_a_note(made, tmp_path, capsys, caplog):
+    """As a shell writes runs/*: comparisons leave their pages there."""
+    page = made.folder.parent / "compare-0123456789.html"
+    page.write_text("<html>")
+    named = [str(page), str(made.folder)]
+    for words in (["show"], ["verify"], ["report", "-o", str(tmp_path / "r.html"), "--no-data"]):
+        caplog.clear()
+        assert cli.main([*words[:1], *named, *words[1:]]) == 0
+        assert caplog.text.count("passed over 1 file, which is no run folder") == 1
+        assert "error" not in capsys.readouterr().err
+        assert cli.main([words[0], str(page)]) == 2  # a file alone is a mistake
+        assert "compare-0123456789.html" in capsys.readouterr().err
+    page.unlink()
+
+
+def test_a_folder_of_runs_is_verified_run_by_run(made, tmp_path, capsys):
+    shutil.copytree(made.folder, tmp_path / "good" / made.folder.name)
+    bad = shutil.copytree(made.folder, tmp_path / "bad" / made.folder.name)
+    assert cli.main(["verify", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.count(": whole") == 2
+    with open(bad / "rounds.jsonl", "ab") as file:
+        file.write(b"{}\n")
+    assert cli.main(["verify", str(tmp_path)]) == 2
+    shown = capsys.readouterr()
+    assert shown.out.count(": whole") == 1
+    assert str(bad) in shown.err
+
+
 def test_show_quiet_is_the_line_alone(made, capsys):
     assert cli.main(["show", "--quiet", str(made.folder)]) == 0
     assert capsys.readouterr().out == f"{one_line(made)}\n"
@@ -137,3 +166,22 @@ def test_settings_say_what_they_may_be():
             if bracket in "()":
                 with pytest.raises(ConfigError, match=r"must be (in|a finite)"):
                     experiment.build(settings)
+
+
+def test_a_trial_that_takes_long_is_told_of_now_and_then(monkeypatch, capsys):
+    clock = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
+    with progress.Trials(quiet=False) as trials:
+        trials.trial("robust", 10)
+        for _ in range(10):
+            clock[0] += 12.0
+            trials.round(None)
+        trials.trial("gce", 1)
+        clock[0] += 100.0
+        trials.round(None)
+    # every half a minute, not after the last round, which the next line follows at once
+    assert capsys.readouterr().err.splitlines() == [
+        "trying robust, 10 rounds",
+        *(f"robust: {done}/10 rounds" for done in (3, 6, 9)),
+        "trying gce, 1 round",
+    ]

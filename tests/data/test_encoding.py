@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from datetime import date
+from datetime import date, timedelta
 
 import numpy as np
 import pytest
@@ -325,6 +325,26 @@ def test_constant_and_id_like_columns_are_named(tmp_path, caplog):
     source(write_table(tmp_path / "p.csv", plain))
     assert "every row of b:" in caplog.text
     assert "like an id" not in caplog.text
+
+
+def test_dates_are_no_ids(tmp_path, caplog):
+    days = [date(2024, 1, 1) + timedelta(days=day) for day in range(30)]
+    table = {
+        "iso": [day.isoformat() for day in days],
+        "months": [day.strftime("%d %b %Y") for day in days],
+        "either": [
+            f"{day.day % 12 + 1}/{day.day % 28 + 1}/{2000 + n}" for n, day in enumerate(days)
+        ],
+        "ours": [day.strftime("%d|%m|%Y") for day in days],
+        "who": [f"patient {day.day}" for day in days],
+        "label": [day.day % 2 for day in days],
+    }
+    path = write_table(tmp_path / "t.csv", table)
+    read(options(path, drop=None, label="label", group=None, date_format="%d|%m|%Y"), 0)
+    assert "like an id, in who:" in caplog.text
+    caplog.clear()
+    read(options(path, drop=None, label="label", group=None), 0)
+    assert "like an id, in ours, who:" in caplog.text
 
 
 def test_empty_and_unknown_columns_are_told(caplog):

@@ -45,6 +45,25 @@ def audit(finished):
     return gcfl.audit(finished)
 
 
+def test_an_audit_shows_itself_in_a_few_lines(audit):
+    shown = repr(audit).splitlines()
+    assert len(shown) == 1 + len(audit.sites)
+    for line, site in zip(shown[1:], audit.sites, strict=True):
+        assert line == repr(site)
+        assert line.startswith(f"{site.site}: samples {len(site):,}, wrong labels, % ")
+        assert f"{100 * site.rate:.1f} (" in line
+        assert len(line) < 120
+    many = replace(audit, sites=audit.sites * 10)
+    assert len(repr(many).splitlines()) == 12
+    assert repr(many).endswith(f"and {len(many.sites) - 10} more: audit.sites")
+    html = audit._repr_html_()
+    assert html.count("<tr>") == 1 + len(audit.sites)
+    assert f"<td>{audit.sites[0].row()[2]}</td>" in html
+    strange = replace(audit.sites[0], site="<b>\x1b[2J")
+    assert "<b>" not in strange._repr_html_()
+    assert "\x1b" not in repr(strange)
+
+
 def test_wrong_labels_are_found(audit):
     scores = audit.scores()
     truth = np.concatenate([site.truth for site in audit.sites])

@@ -134,6 +134,17 @@ def test_a_table_that_scrolls_says_so(page, browser):
     assert browser.ask(f"{table}.hasAttribute('tabindex')") is False
 
 
+def test_on_a_phone_no_room_is_lost_above_the_heads(page, browser):
+    """Heads that wrap, out of sight, made the row as high as the highest of them."""
+    browser.open(page, 390)
+    heights = browser.ask(
+        "[...document.querySelectorAll('.scroll table:not(.text) thead tr')]"
+        ".map((row) => row.getBoundingClientRect().height)"
+    )
+    assert heights
+    assert max(heights) < 40
+
+
 def test_it_prints(page, browser, tmp_path):
     browser.open(page, 1280, dark=True)
     browser.print(tmp_path / "report.pdf")

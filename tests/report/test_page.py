@@ -299,3 +299,17 @@ def test_ticks_are_round_and_inside():
         "25k",
         "3.5M",
     ]
+
+
+def test_privacy_names_methods_not_folders(tmp_path):
+    for seed in (0, 1):
+        for method in ("gcfl", "fedavg"):
+            run(tmp_path / "runs", method=method, rounds=1, seed=seed)
+    text = report(tmp_path / "runs", tmp_path / "page.html", data=False)[0].read_text()
+    part = text.split("<h2>Privacy</h2>")[1].split("</ul>")[0]
+    bullets = part.split("<li>")[1:]
+    assert any(one.startswith("clean set") and "(gcfl)</li>" in one for one in bullets)
+    assert any(one.startswith("clean set") and "(fedavg)</li>" in one for one in bullets)
+    (both,) = [one for one in bullets if one.startswith("clients: ")]  # it is true of all
+    assert "fedavg" not in both
+    assert "-seed" not in part

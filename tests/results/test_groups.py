@@ -2,54 +2,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import tomli_w
 
-from gcfl import experiment as config
-from gcfl.base.record import Clock, CoresetUse, RoundRecord, Samples, Times, Traffic
 from gcfl.report.tables import cells
-from gcfl.results.folder import RunFolder
 from gcfl.results.groups import study
 from gcfl.results.lead import lead
-from gcfl.results.run import Run
 from gcfl.results.styles import spread
 from gcfl.results.verdict import headline, verdicts
-
-
-@pytest.fixture
-def made(tmp_path):
-    """A run of one round with these settings; __ stands for a dot."""
-    folders = (tmp_path / str(number) for number in range(100))
-
-    def make(accuracy=0.5, finished=True, **settings):
-        nested = {"method": "gcfl", "seed": 0, "rounds": 1}
-        for name, value in settings.items():
-            config.assign(nested, name.replace("__", "."), value)
-        folder = RunFolder(next(folders))
-        folder.create(tomli_w.dumps(nested), {})
-        clock = Clock(0.1, 0.1)
-        folder.add_round(
-            RoundRecord(
-                round=0,
-                cohort=1,
-                left_out={},
-                lr=0.1,
-                train_loss=None,
-                accuracy=accuracy,
-                loss=None,
-                per_class=None,
-                validation_loss=None,
-                samples=Samples(1, 1),
-                steps=1,
-                bytes=Traffic({"model": 4}, {"model": 4}),
-                coreset=CoresetUse(1, 0, None),
-                time=Times(clock, clock, clock, clock, Clock(1.0)),
-            )
-        )
-        if finished:
-            folder.summary.write_text('{"rounds": 1}')
-        return Run(folder.path)
-
-    return make
 
 
 def test_groups_differ_in_the_seed_alone(made):
@@ -125,9 +83,9 @@ def test_finished_runs_count_and_skyline_is_no_competitor(made):
     ("first", "second", "clear"),
     [
         # seed by seed 0.1 and 0.12 apart, though both sway by far more than that
-        ([0.9, 0.5], [0.8, 0.38], True),
-        ([0.9, 0.5], [0.5, 0.85], False),
-        ([0.9, 0.9], [0.9, 0.9], False),
+        ([0.9, 0.5, 0.7], [0.8, 0.38, 0.59], True),
+        ([0.9, 0.5, 0.7], [0.5, 0.85, 0.6], False),
+        ([0.9, 0.9, 0.9], [0.9, 0.9, 0.9], False),
     ],
 )
 def test_a_star_is_for_more_than_the_seeds_spread(made, first, second, clear):
@@ -162,10 +120,44 @@ def test_a_verdict_names_its_doubts(made):
     ]
     clear = [made(0.9 + s / 100, seed=s) for s in (0, 1)]
     clear += [made(0.8, seed=s, method="fedavg") for s in (0, 1)]
-    clear += [made(0.3 + s, seed=s, method="random") for s in (0, 1)]
-    (said,) = verdicts(study(clear))
+    open_ = [made(0.3 + s, seed=s, method="random") for s in (0, 1)]
+    (said,) = verdicts(study([*clear, *open_]))
     assert "2 seeds cannot tell it from random (10.5 ± 70.0 points behind)" in said
     assert verdicts(study([made(0.9)])) == []
+
+
+def test_two_seeds_prove_little(made):
+    """Of two the lead is told, with a word of caution and without a star; of three with one."""
+    two = [made(0.9 + s / 100, seed=s) for s in (0, 1)]
+    two += [made(0.8, seed=s, method="fedavg") for s in (0, 1)]
+    assert study(two).best == []
+    (said,) = verdicts(study(two))
+    assert said == (
+        "gcfl is ahead of fedavg by 10.5 ± 0.7 points, which is more than the spread, at 1 times "
+        "its CPU-seconds; but two seeds prove little: play three or more (--seeds 3)."
+    )
+    assert "★" not in "".join(str(line) for line in cells(study(two))[1])
+    three = [*two, made(0.92, seed=2), made(0.8, seed=2, method="fedavg")]
+    assert [group.line for group in study(three).best] == ["gcfl"]
+    (said,) = verdicts(study(three))
+    assert "more than the spread over 3 seeds, at" in said
+    assert "play three" not in said
+
+
+def test_a_run_that_failed_casts_no_doubt_on_the_others(made):
+    """One seed of a third method proves nothing about that one alone."""
+    runs = [made(0.9 + s / 100, seed=s) for s in (0, 1, 2)]
+    runs += [made(0.8, seed=s, method="fedavg") for s in (0, 1, 2)]
+    (said,) = verdicts(study([*runs, made(0.7, method="random")]))
+    assert said.startswith("gcfl is ahead of fedavg by 11.0 ± 1.0 points")
+    assert said.endswith("One seed of random proves nothing.")
+    (said,) = verdicts(study([*runs, made(0.85, method="random")]))  # also where it is the nearest
+    assert said.startswith("gcfl is ahead of fedavg by 11.0 ± 1.0 points")
+    (said,) = verdicts(study([*runs[:3], made(0.7, method="random")]))
+    assert said == (
+        "gcfl is 21.0 points above random, but one seed of random proves nothing: play three or "
+        "more (--seeds 3)."
+    )
 
 
 def test_one_sentence_for_the_whole_study(made):
@@ -178,21 +170,23 @@ def test_one_sentence_for_the_whole_study(made):
     assert headline(study(seeds)).startswith("gcfl ends at 91.0 ± 1.4%, mean ± sd of 2 seeds")
     scenes = []
     for noise, rival in ((0.0, 0.95), (0.2, 0.7), (0.4, 0.6)):
-        for seed in (0, 1):
-            moved = rival + (0.1 * seed if noise == 0.0 else 0.02 * seed)
+        for seed in (0, 1, 2):
+            moved = rival + (0.05 * seed if noise == 0.0 else 0.01 * seed)
             scenes.append(made(0.9, seed=seed, data__noise=noise))
             scenes.append(made(moved, seed=seed, method="fedavg", data__noise=noise))
     found = study(scenes)
-    # fedavg, 0.95 and 1.05: ahead by 10 ± 7.1 points; gcfl by 19 ± 1.4 and 29 ± 1.4
+    # fedavg, 0.95 to 1.05: ahead by 10 ± 5 points; gcfl by 19 ± 1 and 29 ± 1
     assert headline(found) == (
-        "Of 3 problems: in 2 gcfl is ahead by more than the seeds' spread (19.0 ± 1.4 points to "
-        "29.0 ± 1.4 points); in 1 fedavg is ahead by more than the seeds' spread "
-        "(10.0 ± 7.1 points)."
+        "Of 3 problems: in 2 gcfl is ahead by more than the seeds' spread (19.0 ± 1.0 points to "
+        "29.0 ± 1.0 points); in 1 fedavg is ahead by more than the seeds' spread "
+        "(10.0 ± 5.0 points)."
     )
     assert len(found.best) == 3
     first = study([one for one in scenes if one.seed == 0])
     assert headline(first) == "Of 3 problems: in 3 one seed proves nothing."
     assert first.best == []
+    two = study([one for one in scenes if one.seed < 2])
+    assert headline(two) == "Of 3 problems: in 3 two seeds prove little."
 
 
 def test_a_name_tells_of_the_loss(made):
@@ -201,9 +195,41 @@ def test_a_name_tells_of_the_loss(made):
     assert [row[0] for row in cells(study(gce))[1]] == ["fedavg (gce)", "gcfl (gce)"]
     assert made(method="robust", train__loss="corrected").label == "robust"
     assert made(method="robust", train__loss="cross-entropy").label == "robust (cross-entropy)"
-    assert made(train__mixup=1.0, train__loss="sce").label == "gcfl (sce, mixup 1.0)"
+    assert made(train__mixup=1.0, train__loss="sce").label == "gcfl (sce, mixup 1)"
     both = study([gce[0], made(method="fedavg", train__loss="cross-entropy")])
     assert {group.line for group in both.groups} == {"loss gce", "loss cross-entropy"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "label"),
+    [
+        ({"coreset__score": "cosine", "coreset__weighted": False}, "gcfl"),
+        ({"coreset__score": "distance"}, "gcfl (score distance)"),
+        ({"coreset__variant": "whole", "coreset__weighted": True}, "gcfl (whole, weighted)"),
+        ({"method": "crust", "coreset__crust": "released"}, "crust (released)"),
+        ({"model__freeze": "body", "train__augment": "crop"}, "gcfl (crop, frozen body)"),
+        ({"model__freeze": ["0"], "server__clip": "median"}, "gcfl (frozen layers, clip median)"),
+        ({"clean__warm_start": 20}, "gcfl (warm start 20)"),
+        ({"method": "fedavg+warmstart", "clean__warm_start": 10}, "fedavg+warmstart"),
+        ({"method": "robust", "clean__takes_part": True, "train__augment": "auto"}, "robust"),
+        ({"method": "robust", "clean__takes_part": False}, "robust (server takes no part)"),
+        # with a budget the server takes no part by default
+        (
+            {"method": "robust", "clean__takes_part": False, "privacy__clean_epsilon": 8.0},
+            "robust (clean ε 8)",
+        ),
+        ({"method": "mine", "train__loss": "gce"}, "mine (gce)"),
+    ],
+)
+def test_a_name_tells_what_makes_another_method_of_one(made, settings, label):
+    assert made(**settings).label == label
+
+
+def test_what_a_column_tells_is_not_told_twice(made):
+    scores = [made(coreset__score=one, train__loss="gce") for one in ("distance", "cosine")]
+    heads, lines = cells(study([*scores, made(method="fedavg")]))
+    assert heads[:2] == ["method", "score"]
+    assert [line[0] for line in lines] == ["fedavg", "gcfl (gce)", "gcfl (gce)"]
 
 
 def test_a_single_run_is_a_study_too(made):

@@ -66,6 +66,18 @@ def test_confusion_of_a_loaded_run_is_its_accuracy(made):
     assert frame.to_numpy().tolist() == counts.tolist()
 
 
+def test_what_the_run_has_said_confusion_does_not_say_again(tmp_path, caplog):
+    path = tmp_path / "t.csv"
+    rows = [f"{n % 2 + n / 200:.3f},{n * n % 7},1,{n % 2}" for n in range(100)]
+    path.write_text("\n".join(["a,b,c,label", *rows]))
+    made = gcfl.run("fedavg", str(path), "logistic", rounds=1, clients=2, out=tmp_path / "runs")
+    assert "cut from t.csv" in caplog.text or "cut from t" in caplog.text
+    assert "the same value in every row of c" in caplog.text
+    caplog.clear()
+    assert made.confusion().sum() > 0
+    assert caplog.text == ""
+
+
 def test_confusion_of_arrays(tmp_path):
     draw = np.random.default_rng(0)
     y = np.array(["cat", "dog"])[np.arange(200) % 2]

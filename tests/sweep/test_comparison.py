@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
 import numpy as np
 import pytest
 import torch
@@ -61,6 +68,40 @@ def test_methods_and_seeds_on_the_command_line(tmp_path, monkeypatch, capsys):
     assert before == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("rounds.jsonl")}
     assert main(["show", "runs"]) == 0
     assert capsys.readouterr().out.count("accuracy 0.") == 4
+
+
+def test_sigterm_to_all_processes_ends_in_one_sentence(tmp_path):
+    """As a container, a batch system or a closing terminal sends it."""
+    line = [sys.executable, "-m", "gcfl.cli", "run", "--method", "fedavg,robust", "--seeds", "3"]
+    line += [*FLAGS[:-4], "--rounds", "100000", "--jobs", "2"]
+    process = subprocess.Popen(
+        line, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    deadline = time.monotonic() + 1800
+    while len(list(tmp_path.glob("runs/*/rounds.jsonl"))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGTERM)
+    err = process.communicate(timeout=1800)[1]
+    assert process.returncode == 128 + signal.SIGTERM
+    said = "stopped; what was finished is kept, and the same command goes on from there"
+    assert err.splitlines()[-1] == said
+    assert "Traceback" not in err
+    assert "failed" not in err
+
+
+def test_runs_in_progress_are_told_of_now_and_then(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("gcfl.sweep.runner._TELL_SECONDS", 0.0)
+    assert main(["run", "--method", "fedavg,gcfl", "--seeds", "1", *FLAGS]) == 0
+    assert "/2 rounds" not in capsys.readouterr().err  # nothing is due in the first half minute
+    monkeypatch.setattr("gcfl.report.progress._SELDOM_SECONDS", 0.0)
+    assert main(["run", "--method", "fedavg,gcfl", "--seeds", "1", *FLAGS, "--seed", "9"]) == 0
+    err = capsys.readouterr().err
+    for method in ("fedavg", "gcfl"):
+        assert re.search(rf"^{method}.*: 0/2 rounds  then 2 of 3 clients done$", err, re.M)
+        assert re.search(rf"^{method}.*: 1/2 rounds$", err, re.M)
+    assert main(["run", "--method", "fedavg,gcfl", "--quiet", *FLAGS, "--seed", "10"]) == 0
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(

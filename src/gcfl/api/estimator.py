@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,7 @@ from gcfl.base.errors import GcflError
 from gcfl.base.options import resolve_size
 from gcfl.models.code import ModelGiven
 
+log = logging.getLogger("gcfl")
 _MOST_CLIENTS, _FEWEST_SAMPLES = 10, 20  # where nobody says how many clients there are
 _CHECKS: dict[str, Any] = {"allow_nd": True, "dtype": "numeric"}
 _CLEAN, _CLEAN_PER_CLASS = 0.1, 5  # where nobody says what is clean
@@ -92,6 +95,7 @@ class GCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         else:
             rows = _cut(labels, _clean_size(clean, labels), seed)
             clean_x, clean_y = X[rows], labels[rows]
+            _warn_of_cut()
             rest = np.delete(np.arange(len(labels)), rows)
         if len(self.classes_) < 2:
             raise ValueError(
@@ -176,6 +180,16 @@ class GCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             both = isinstance(value, Mapping) and isinstance(found.get(name), Mapping)
             found[name] = {**found[name], **value} if both else value
         return found
+
+
+@cache
+def _warn_of_cut() -> None:
+    """Once: a search over settings fits hundreds of times."""
+    log.warning(
+        "the server's clean set is cut from y, with the labels that it has: where those are wrong, "
+        "so is what the model is taught by. Samples whose labels somebody checked are handed over "
+        "by fit(X, y, clean=(X_clean, y_clean))"
+    )
 
 
 def _clean_size(clean: float | int | None, labels: npt.NDArray[Any]) -> int:

@@ -115,7 +115,7 @@ def _from_frames(
     else:
         named = data.items() if isinstance(data, Mapping) else enumerate(data)
         source = from_frames({str(name): frame for name, frame in named}, options)
-    warn_of_useless(source)
+    warn_of_useless(source, options.date_format)
     return with_frames(source, pairs, options)
 
 

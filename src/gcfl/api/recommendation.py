@@ -17,16 +17,18 @@ from gcfl.api.running import DEFAULT_OUT, execute
 from gcfl.base.data_types import FloatArray
 from gcfl.base.options import nested
 from gcfl.base.record import RoundRecord
+from gcfl.base.text import count
 from gcfl.data import Federation
 from gcfl.engine import Given, OnRound, OnStart
 from gcfl.experiment import Experiment
 from gcfl.results.outcome import total_cost
-from gcfl.results.run import Run
+from gcfl.results.run import Run, from_above
 
 # Standard errors, within which experience decides: of few samples and several rivals, two are
 # passed by chance. The trial without clients is at its end where the others have just begun: it has
 # to be far ahead.
 DOUBT, DOUBT_ALONE = 2.5, 4.0
+WHAT = "what it is"  # a column of the table
 _CHOOSING = 9  # what choosing the warm start costs, in warm starts, with the last one
 
 
@@ -73,7 +75,7 @@ class Cost:
     samples: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Trial:
     """A candidate after a few rounds. losses (n,): of the held-out samples, in nats, after the best
     temperature. accuracy: on them. full: what the whole run would cost.
@@ -98,6 +100,9 @@ class Trial:
         differences = self.losses - other.losses
         error = differences.std(ddof=1) / np.sqrt(len(differences))
         return float(differences.mean()), float(error)
+
+    def __repr__(self) -> str:
+        return f"{self.name}: loss {self.loss:.3f}, accuracy {self.accuracy:.3f}"
 
 
 def chosen(trials: Sequence[Trial]) -> Trial:
@@ -130,7 +135,7 @@ def expected_cost(
     return Cost(cpu + warm * start["cpu"], round(samples + warm * start["samples"]["backward"]))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Recommendation:
     """Which method and settings, why, and at what cost. settings: by dotted name, what to add to
     those that were given. rounds: of a trial. cost: of all trials.
@@ -174,6 +179,26 @@ class Recommendation:
         )
 
     @property
+    def title(self) -> str:
+        """Of the table."""
+        judged = f"{len(self.choice.losses)} held-out clean samples"
+        return f"After {count(self.rounds, 'round')}, on {judged}"
+
+    @property
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Heads, and a line of texts for each trial, lowest loss first; the choice by an arrow."""
+        best = min(self.trials, key=lambda trial: trial.loss)
+        lines = []
+        for trial in sorted(self.trials, key=lambda trial: trial.loss):
+            behind, error = trial.worse_than(best)
+            above = "-" if trial is best else f"{behind:.3f} ± {error:.3f}"
+            name = f"{'→' if trial is self.choice else ' '} {trial.name}"
+            numbers = f"{trial.loss:.3f}", above, f"{trial.accuracy:.3f}", f"{trial.full.cpu:.3g}"
+            lines.append([name, trial.candidate.what, *numbers])
+        heads = ["method", WHAT, "loss", "above the best", "accuracy", "full run, CPU-s"]
+        return heads, lines
+
+    @property
     def command(self) -> str:
         """What to run; with things from Python, the call."""
         if self.given.source is not None or self.given.model is not None:
@@ -201,8 +226,14 @@ class Recommendation:
         full = self.expected
         return (
             f"{self.method}: {self.why}; about {full.cpu:.3g} CPU-seconds and {full.samples:,} "
-            f"samples for {self.experiment.rounds} rounds\n{self.command}"
+            f"samples for {count(self.experiment.rounds, 'round')}\n{self.command}"
         )
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        return str(from_above("report.notebook", "recommendation", self))
 
 
 def _text(value: Any) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -37,6 +40,20 @@ def confusion(run: Run, x: Any = None, y: Any = None) -> npt.NDArray[np.int64]:
     return found
 
 
+@contextmanager
+def _told_before() -> Iterator[None]:
+    """What is to be said of the data, the run has said."""
+    loggers = [logging.getLogger(name) for name in ("gcfl", "gcfl.data")]
+    levels = [one.level for one in loggers]
+    for one in loggers:
+        one.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        for one, level in zip(loggers, levels, strict=True):
+            one.setLevel(level)
+
+
 def _of_test_set(run: Run) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     """(n,) classes and (n,) answers, as numbers."""
     given = run.given if isinstance(run.given, Given) else Given()
@@ -48,7 +65,8 @@ def _of_test_set(run: Run) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         )
     experiment = stored(run.folder)
     with one_thread():
-        prepared = prepare(experiment, given)
+        with _told_before():
+            prepared = prepare(experiment, given)
         if prepared.experiment.identity() != experiment.identity():
             raise RunError(f"the data of {run.folder} is not what it was")
         test = prepared.federation.test

@@ -109,19 +109,15 @@ def _print(found: Audit, threshold: float, correct: float, quiet: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from gcfl.report.progress import escape
+    from gcfl.results.findings import HEADS
+
     console = Console(highlight=False)
     table = Table(title="Labels, site by site")
-    for name in ("site", "samples", "wrong labels, %", "called wrong", "strange inputs"):
+    for name in HEADS:
         table.add_column(name, justify="left" if name == "site" else "right")
     for site in found.sites:
-        low, high = (100 * bound for bound in site.interval)
-        table.add_row(
-            visible(site.site),
-            f"{len(site):,}",
-            f"{100 * site.rate:.1f} ({low:.1f} to {high:.1f})",
-            f"{int((site.wrong > threshold).sum()):,}",
-            f"{site.summary()['strange']:,}",
-        )
+        table.add_row(*map(escape, site.row(threshold)))
     if not quiet:
         console.print(table)
         for note in dict.fromkeys(note for site in found.sites for note in site.notes):

@@ -36,7 +36,7 @@ def listing(what: str) -> list[tuple[str, str]]:
             ),
         ]
     if what == "models":
-        return [(name, _first_line(maker)) for name, maker in MODELS.items()] + [
+        return [(name, _first_sentence(maker)) for name, maker in MODELS.items()] + [
             ("FILE.py:make", "your own: a function or class in a file, which is run"),
             ("package.module:Class", "the same of a package that can be imported"),
             (
@@ -136,8 +136,9 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _first_line(thing: Any) -> str:
-    return (thing.__doc__ or "").strip().splitlines()[0]
+def _first_sentence(thing: Any) -> str:
+    text = " ".join((thing.__doc__ or "").split())
+    return text.split(". ")[0].rstrip(".")
 
 
 def choices_of(name: str) -> list[str]:

@@ -14,7 +14,8 @@ from gcfl.base.text import count, visible
 
 if TYPE_CHECKING:
     from gcfl.sweep import Plan
-    from gcfl.sweep.runner import Outcome
+    from gcfl.sweep.plan import Cell
+    from gcfl.sweep.runner import Going, Outcome
 
 
 def at_least_one(options: argparse.Namespace, *names: str) -> None:
@@ -31,7 +32,7 @@ def play(plan: Plan, out: Path, jobs: int | None, quiet: bool) -> list[Outcome]:
     from rich.console import Console
     from rich.progress import Progress
 
-    from gcfl.report.progress import columns
+    from gcfl.report.progress import Seldom, columns, escape, so_far
     from gcfl.sweep import comparison
     from gcfl.sweep.runner import at_once
 
@@ -49,13 +50,24 @@ def play(plan: Plan, out: Path, jobs: int | None, quiet: bool) -> list[Outcome]:
     if lines:
         say(f"{plan.title}: {count(total, 'run')}, {jobs} at a time, in {out}")
     silent = quiet or not console.is_terminal
-    with Progress(*columns("runs"), console=console, disable=silent) as bar:
+    seldom, bars = Seldom(), {}
+    with Progress(*columns("{task.description}"), console=console, disable=silent) as bar:
         task = bar.add_task("runs", total=total)
+
+        def progress(cell: Cell, now: Going) -> None:
+            if seldom.due(cell.label) and lines:
+                say(f"{cell.label}: {so_far(now.rounds, now.of, now.clients, now.cohort)}")
+            if not silent and cell.label not in bars:
+                bars[cell.label] = bar.add_task(escape(cell.label), total=now.of)
+            if not silent:
+                bar.update(bars[cell.label], completed=now.rounds)
 
         def told(outcome: Outcome) -> None:
             nonlocal done
             done += 1
             bar.advance(task)
+            if outcome.cell.label in bars:
+                bar.remove_task(bars.pop(outcome.cell.label))
             scene = _scene(outcome.cell)
             left[scene] -= 1
             if outcome.problem:
@@ -67,7 +79,7 @@ def play(plan: Plan, out: Path, jobs: int | None, quiet: bool) -> list[Outcome]:
             if lines and scene and not left[scene]:
                 say(f"{scene}: all runs are done")
 
-        return comparison.play(plan, out, jobs, told)
+        return comparison.play(plan, out, jobs, told, on_progress=progress)
 
 
 def _scene(cell: object) -> str:

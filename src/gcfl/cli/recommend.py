@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gcfl.base.text import count
 from gcfl.cli.settings import add_verb, wanted_of
 
 if TYPE_CHECKING:
@@ -50,30 +51,25 @@ def _recommend(options: argparse.Namespace, rest: list[str]) -> None:
 
 def _show(found: Recommendation) -> None:
     from rich.console import Console
-    from rich.table import Table
 
+    from gcfl.api.recommendation import WHAT
+    from gcfl.report.fitting import print_fitting, room_of, that_fit
     from gcfl.report.progress import escape
 
     console = Console(highlight=False)
-    console = console if console.is_terminal else Console(highlight=False, width=120)
     console.print(escape(str(found.facts)), "\n", soft_wrap=True)
-    best = min(found.trials, key=lambda trial: trial.loss)
-    rounds = "round" if found.rounds == 1 else "rounds"
-    title = f"After {found.rounds} {rounds}, on {len(best.losses)} held-out clean samples"
-    table = Table(title=title, title_justify="left")
-    for head in ("", "what it is", "loss", "above the best", "accuracy", "full run, CPU-s"):
-        table.add_column(head, justify="left" if head in ("", "what it is") else "right")
-    for trial in sorted(found.trials, key=lambda trial: trial.loss):
-        behind, error = trial.worse_than(best)
-        above = "-" if trial is best else f"{behind:.3f} ± {error:.3f}"
-        mark = "→ " if trial is found.choice else "  "
-        numbers = f"{trial.loss:.3f}", above, f"{trial.accuracy:.3f}", f"{trial.full.cpu:.3g}"
-        table.add_row(escape(mark + trial.name), trial.candidate.what, *numbers)
-    console.print(table)
+    heads, lines = found.table
+    kept = that_fit(heads, lines, room_of(console), [WHAT])
+    some = [[line[place] for place in kept] for line in lines]
+    print_fitting(console, found.title, [heads[place] for place in kept], some)
+    if len(kept) < len(heads):  # below the table there is room for it
+        for line in lines:
+            console.print(escape(f"{line[0]}: {line[1]}"), soft_wrap=True)
     console.print(escape(f"{found.why}."), soft_wrap=True)
     full, spent = found.expected, found.cost
+    rounds = count(found.experiment.rounds, "round")
     console.print(
-        f"The full run of {found.experiment.rounds} rounds would take about {full.cpu:.3g} "
+        f"The full run of {rounds} would take about {full.cpu:.3g} "
         f"CPU-seconds and train on {full.samples:,} samples; the trials took {spent.cpu:.3g} "
         f"CPU-seconds ({spent.cpu / max(full.cpu, 1e-9):.2f} of that).",
         soft_wrap=True,

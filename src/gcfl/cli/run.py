@@ -23,6 +23,9 @@ everyday settings:
   --method M      gcfl, fedavg, random, ..., or a composition such as skyline+random
                   (gcfl list methods)
   --data D        a name (gcfl list data) or a path to your own
+  --label C       tables: the column of the labels
+  --group C       tables: the column of the groups; a client for each
+  --labels FILE   labels that somebody looked through, such as cleaned.csv of gcfl audit
   --model M       logistic, mlp, cnn (gcfl list models)
   --rounds T      communication rounds
   --clients N     how many clients share the data
@@ -67,14 +70,14 @@ def add(verbs: Any, common: argparse.ArgumentParser) -> None:
 
     about = "a run's result and curves in the terminal; of several, a line each"
     show = add_verb(verbs, common, "show", _show, about)
-    where = "a run's folder, or a folder that contains some (runs)"
-    show.add_argument("runs", metavar="RUN", type=Path, nargs="*", help=where)
+    where = "a run's folder, or a folder that contains some"
+    show.add_argument("runs", metavar="RUN", type=Path, nargs="*", help=f"{where} (runs)")
     every = "of one run, also its rounds and the parts of its cost"
     show.add_argument("--all", action="store_true", help=every)
 
     about = "whether the files of runs are what was written"
     verify = add_verb(verbs, common, "verify", _verify, about)
-    verify.add_argument("runs", metavar="RUN", type=Path, nargs="+")
+    verify.add_argument("runs", metavar="RUN", type=Path, nargs="+", help=where)
 
     about = "what there is: methods, data, models, settings"
     listing = add_verb(verbs, common, "list", _list, about)
@@ -129,9 +132,9 @@ def _print_result(run: Run, quiet: bool, started: bool, again: str = "") -> None
 def _show(options: argparse.Namespace, _: list[str]) -> None:
     from gcfl.api import load
     from gcfl.report.terminal import one_line, show
-    from gcfl.results.collect import below
+    from gcfl.results.collect import below, folders_of
 
-    options.runs = options.runs or [Path("runs")]
+    options.runs = folders_of(options.runs or [Path("runs")])
     folders = [folder for path in options.runs for folder in below(path)]
     if folders == options.runs[:1] and not options.quiet:
         show(load(folders[0]), every=options.all)
@@ -154,10 +157,11 @@ def _show(options: argparse.Namespace, _: list[str]) -> None:
 def _verify(options: argparse.Namespace, _: list[str]) -> None:
     from gcfl.api import verify
     from gcfl.base.errors import RunError
+    from gcfl.results.collect import below, folders_of
     from gcfl.results.run import NO_DIGESTS, Run
 
     problems = []
-    for folder in options.runs:
+    for folder in [folder for path in folders_of(options.runs) for folder in below(path)]:
         try:
             lacking = verify(folder)
             problem = f"{folder} lacks {', '.join(lacking)}" if lacking else ""

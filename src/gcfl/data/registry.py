@@ -188,7 +188,7 @@ def _read_path(options: DataOptions) -> tuple[Source, DataOptions]:
             options = options.model_copy(update={part: str(parts[part]) for part in own})
         source = replace(reader_of(path).read(path, options, None), own=True)
     source = source if path is whole else replace(source, name=whole.name)
-    warn_of_useless(source)
+    warn_of_useless(source, options.date_format)
     lonely = [str(source.classes[label]) for label in np.flatnonzero(np.bincount(source.y) == 1)]
     if lonely:
         log.warning(

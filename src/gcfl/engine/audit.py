@@ -16,6 +16,7 @@ import torch
 
 from gcfl.base.data_types import FloatArray, Groups, IntArray, Shard, Tree
 from gcfl.base.errors import ConfigError
+from gcfl.base.text import count, visible
 from gcfl.engine.checkpoint import Checkpoint
 from gcfl.engine.prepare import Given, Prepared, federate, prepare
 from gcfl.experiment import Experiment
@@ -26,6 +27,7 @@ from gcfl.methods import Setting
 from gcfl.results.contribution import contributions
 from gcfl.results.findings import EVIDENCE, Findings, detection
 from gcfl.results.folder import RunFolder
+from gcfl.results.run import from_above
 
 _NO_EVIDENCE = (
     "nothing was kept of earlier looks at these samples: they are judged by the final model alone, "
@@ -35,6 +37,7 @@ _NO_EVIDENCE = (
 
 # A model that learnt from wrong labels is less sure than it should be: colder ones, too.
 _TEMPERATURES = (0.35, 0.5, *GRID)
+_MOST_SHOWN = 10  # sites
 _NONE = 1e-4  # a rate that is as good as none: the fit itself never says 0
 
 
@@ -112,7 +115,7 @@ class Judge:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Audit:
     """A run's sites, and how to look at their samples."""
 
@@ -120,6 +123,16 @@ class Audit:
     sites: list[Findings]
     prepared: Prepared
     columns: tuple[str, ...] | None = None
+
+    def __repr__(self) -> str:
+        """A line for each site, of many only the first."""
+        lines = [f"audit of {visible(str(self.folder))}: {count(len(self.sites), 'site')}"]
+        lines += map(repr, self.sites[:_MOST_SHOWN])
+        more = len(self.sites) - _MOST_SHOWN
+        return "\n".join([*lines, *([f"and {more} more: audit.sites"] if more > 0 else [])])
+
+    def _repr_html_(self) -> str:
+        return str(from_above("report.notebook", "sites", self.sites))
 
     def inputs(self, site: int, places: IntArray) -> npt.NDArray[Any]:
         """(m, ...) the samples of a site as they came."""

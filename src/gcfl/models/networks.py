@@ -86,8 +86,9 @@ def mlp(shape: tuple[int, ...], classes: int, options: ModelOptions) -> nn.Modul
 
 
 def cnn(shape: tuple[int, ...], classes: int, options: ModelOptions) -> nn.Module:
-    """The paper's network. Images under 16 pixels get padding 2, since two unpadded 5x5
-    convolutions leave nothing of them.
+    """The paper's network for images: two convolutions of 5x5, each with pooling, a hidden layer.
+
+    Images under 16 pixels get padding 2, since two unpadded convolutions leave nothing of them.
     """
     if len(shape) != 3 or min(shape[1:]) < 4:
         raise ModelError(

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 from io import StringIO
 from typing import Any
 
 from matplotlib.figure import Figure
 
+from gcfl.api.recommendation import Recommendation
 from gcfl.base.errors import RunError
 from gcfl.base.text import visible
 from gcfl.report.markup import html_table
 from gcfl.report.matplotlib_ import names_as_they_are
 from gcfl.report.terminal import one_line
+from gcfl.results.findings import HEADS, Findings
 from gcfl.results.measures import measure, seen_in
 from gcfl.results.run import Run
 
@@ -35,6 +38,18 @@ def html(run: Run) -> str:
     rows += [["rounds", str(len(run.rounds))], ["state", run.state], ["folder", str(run.folder)]]
     title = f"{run.label} on {run.settings.get('data.source', 'data')}"
     return f"<h4>{escape(title)}</h4>{html_table(['', ''], rows)}{_curve(run) if run.curve else ''}"
+
+
+def recommendation(found: Recommendation) -> str:
+    """The table of the trials, why, and what to run."""
+    table = html_table(*found.table)
+    said = "".join(f"<p>{escape(text)}</p>" for text in str(found).splitlines())
+    return f"<h4>{escape(found.title)}</h4>{table}{said}"
+
+
+def sites(found: Sequence[Findings]) -> str:
+    """What an audit found, site by site."""
+    return html_table(HEADS, [site.row() for site in found])
 
 
 def _curve(run: Run) -> str:

@@ -15,7 +15,7 @@ from gcfl.report.sites import MEANING, sites_of
 from gcfl.report.tables import Beside
 from gcfl.report.track import energy_note
 from gcfl.results.collect import Collected
-from gcfl.results.groups import Study, order, shown
+from gcfl.results.groups import Group, Study, order, shown
 from gcfl.results.measures import measure, seen_in
 from gcfl.results.run import Run
 from gcfl.results.styles import human
@@ -47,7 +47,7 @@ def page(
     body = [f"<h1>{escape(title)}</h1>", *_opening(collected, study), *_results(study)]
     body += [_paper(one) for one in paper]
     body += curves(sections, lines)
-    body += [*_sites(study.runs), *_contributions(study.runs), *_privacy(study.runs)]
+    body += [*_sites(study.runs), *_contributions(study.runs), *_privacy(study)]
     body += [*_settings(study), *_environments(study.runs), *_runs(study.runs)]
     return document(title, body, ["page.css"], ["tables.js", "page.js"])
 
@@ -137,14 +137,20 @@ def _named(names: Sequence[str]) -> str:
     return f" ({', '.join(names[:_MOST_NAMED])}{more})"
 
 
-def _privacy(runs: Sequence[Run]) -> list[str]:
-    """What left, and which ε covers it: each sentence once, with the runs that it is true of."""
-    said: dict[str, list[str]] = {}
-    for run in runs:
-        for line in run.privacy:
-            said.setdefault(line, []).append(run.name)
-    who = {line: "" if len(names) == len(runs) else _named(names) for line, names in said.items()}
-    items = [f"<li>{escape(line)}{escape(names)}</li>" for line, names in who.items()]
+def _privacy(study: Study) -> list[str]:
+    """What left, and which ε covers it: each sentence once, with the methods that it is true of; of
+    a method that it is true of in some problems alone, with those.
+    """
+    said: dict[str, list[Group]] = {}
+    for group in study.groups:
+        for line in dict.fromkeys(line for run in group.runs for line in run.privacy):
+            said.setdefault(line, []).append(group)
+    items = []
+    for line, groups in said.items():
+        others = {group.line for group in study.groups if group not in groups}
+        names = [group.label if group.line in others else group.line for group in groups]
+        who = _named(list(dict.fromkeys(names))) if others else ""
+        items.append(f"<li>{escape(line)}{escape(who)}</li>")
     return ["<h2>Privacy</h2>", f"<ul>{''.join(items)}</ul>"]
 
 

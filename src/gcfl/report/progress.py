@@ -27,6 +27,7 @@ from gcfl.results.folder import RunFolder
 from gcfl.results.names import called
 
 _LINE_SECONDS = 1.0
+_SELDOM_SECONDS = 30.0  # between two lines about one of several runs
 _QUIET_SECONDS = 10.0  # without a line, a long round tells how far it is
 
 
@@ -39,6 +40,27 @@ def columns(what: str, *more: ProgressColumn) -> list[ProgressColumn]:
     """Of a bar: what is counted, how many of all, more, the time since and until."""
     done = [TextColumn(what), MofNCompleteColumn(), BarColumn(), *more]
     return [*done, TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()]
+
+
+class Seldom:
+    """Whether it is time for a line about one of several runs, where output is no terminal."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, float] = {}
+
+    def due(self, name: str) -> bool:
+        """The first time is when the run begins: nothing is due then."""
+        now = time.monotonic()
+        due = now - self._last.setdefault(name, now) >= _SELDOM_SECONDS
+        if due:
+            self._last[name] = now
+        return due
+
+
+def so_far(rounds: int, of: int, clients: int = 0, cohort: int = 0) -> str:
+    """'3/50 rounds', then, inside a round, '4 of 10 clients done'."""
+    now = f"  then {clients} of {count(cohort, 'client')} done" if cohort else ""
+    return f"{rounds}/{count(of, 'round')}{now}"
 
 
 class Progress:
@@ -99,8 +121,7 @@ class Progress:
             self._bar.update(self._bar.task_ids[0], clients=f"  client {done}/{cohort}")
         elif not self._quiet and time.monotonic() - self._printed >= _QUIET_SECONDS:
             self._printed = time.monotonic()
-            now = f"{done} of {count(cohort, 'client')} done"
-            self._console.print(f"{self._done}/{count(self._total, 'round')}  then {now}")
+            self._console.print(so_far(self._done, self._total, done, cohort))
 
     def round(self, record: RoundRecord) -> None:
         self._done = record.round + 1
@@ -133,6 +154,8 @@ class Trials:
         silent = quiet or not self._console.is_terminal
         self._bar = Bar(*columns("round", what), console=self._console, disable=silent)
         self._task = self._bar.add_task("rounds", total=0, what="")
+        self._seldom = Seldom()
+        self._name, self._rounds, self._done = "", 0, 0
 
     def __enter__(self) -> Trials:
         logging.getLogger("gcfl").addHandler(self._handler)
@@ -144,12 +167,18 @@ class Trials:
         logging.getLogger("gcfl").removeHandler(self._handler)
 
     def trial(self, name: str, rounds: int) -> None:
+        self._name, self._rounds, self._done = name, rounds, 0
+        self._seldom.due(name)
         self._bar.reset(self._task, total=rounds, what=f"trying {escape(name)}")
         if not self._quiet and not self._console.is_terminal:
-            self._console.print(f"trying {escape(name)}, {rounds} rounds")
+            self._console.print(f"trying {escape(name)}, {count(rounds, 'round')}")
 
     def round(self, _: RoundRecord) -> None:
         self._bar.advance(self._task)
+        self._done += 1
+        lines = not (self._quiet or self._console.is_terminal)
+        if lines and self._done < self._rounds and self._seldom.due(self._name):
+            self._console.print(f"{escape(self._name)}: {so_far(self._done, self._rounds)}")
 
 
 class _Warnings(logging.Handler):

@@ -213,8 +213,8 @@ def best_note(study: Study) -> str:
         marks = dict.fromkeys(group.line for group in study.groups if group.knows_truth)
         apart = f", apart from what is told the truth ({', '.join(marks)})" if marks else ""
         notes.append(
-            f"★ is ahead of every other row with the same data{apart} by more than the seeds' "
-            "spread: the standard deviation of the difference, seed by seed."
+            f"★ is ahead of every other row with the same data{apart} by more than the spread of "
+            "three seeds or more: the standard deviation of the difference, seed by seed."
         )
     return " ".join(notes)
 

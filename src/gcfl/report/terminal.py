@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import textwrap
 from collections.abc import Mapping, Sequence
 from itertools import pairwise, zip_longest
 
@@ -13,6 +12,7 @@ from rich.table import Table
 
 from gcfl.base.text import count, visible
 from gcfl.report import tables
+from gcfl.report.fitting import print_fitting
 from gcfl.report.progress import escape
 from gcfl.report.sites import MEANING, NUMBERS, sites_of
 from gcfl.results.collect import read
@@ -29,7 +29,12 @@ _GAP = "   "
 _SCALE = 7  # letters of the scale on the left of a chart
 _NARROW = 72
 _PIPED = 136
-_HEAD = 11  # letters of a line of a head
+# Columns of a table of groups, the one that a narrow terminal misses least first.
+_LEAST_FIRST = (
+    *("client_cpu_seconds", "noise_rate_error", "energy_kwh_estimate", tables.RATIO, "noise_rate"),
+    *("client_spread", "worst_client", "client_accuracy", "clean_share", "samples", "bytes"),
+    "cpu_seconds",
+)
 
 
 def one_line(run: Run) -> str:
@@ -142,7 +147,7 @@ def print_table(
     more: Mapping[str, Sequence[str]] | None = None,
 ) -> None:
     """The table of the report; what all rows say of their seeds stands in the title. more: columns
-    at the end.
+    at the end. Method and accuracy are never cut; costs that have no room are named below.
     """
     heads, lines = tables.cells(study)
     states = {line[-1] for line in lines}
@@ -153,13 +158,11 @@ def print_table(
         if set(texts) - {"-"}:
             heads = [*heads, head]
             lines = [[*line, text] for line, text in zip(lines, texts, strict=True)]
-    table = Table(title=escape(title), title_justify="left")
-    for place, head in enumerate(heads):
-        folded = "\n".join(map(escape, textwrap.wrap(head, _HEAD)))
-        table.add_column(folded, justify="right" if place else "left", no_wrap=True)
-    for line in lines:
-        table.add_row(*map(escape, line))
-    console.print(table)
+    measured = {one.head for one in seen_in("table")} | {tables.RATIO, "runs", *(more or {})}
+    named = sum(head not in measured for head in heads)
+    costs = {one.name: one.head for one in seen_in("table")}
+    may_go = [costs.get(name, name) for name in _LEAST_FIRST]
+    print_fitting(console, title, heads, lines, [*may_go, *(more or {}), "runs"], named)
 
 
 def _rounds_table(run: Run) -> Table:

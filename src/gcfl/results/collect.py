@@ -11,6 +11,7 @@ from pathlib import Path
 
 from gcfl import experiment
 from gcfl.base.errors import GcflError, RunError, one_line
+from gcfl.base.text import count
 from gcfl.results.run import NO_DIGESTS, Run
 
 log = logging.getLogger("gcfl")
@@ -31,7 +32,7 @@ def collect(paths: Sequence[str | os.PathLike[str]]) -> Collected:
         raise RunError("name at least one run folder, or a folder that contains some")
     found: dict[Path, str] = {}
     left_out: list[tuple[str, str]] = []
-    for path in map(Path, paths):
+    for path in folders_of(map(Path, paths)):
         if not path.exists():
             raise RunError(f"{path} does not exist")
         if not path.is_dir():
@@ -55,6 +56,18 @@ def collect(paths: Sequence[str | os.PathLike[str]]) -> Collected:
     if without := sum(not run.has_digests for run in runs):
         log.warning("%d of %d runs: %s", without, len(runs), NO_DIGESTS)
     return Collected(sorted(runs, key=lambda run: run.name), sorted(left_out + twice))
+
+
+def folders_of(paths: Iterable[Path]) -> list[Path]:
+    """Without the files that a shell's * takes along (pages of comparisons lie beside runs), where
+    there is a folder too; a note says how many.
+    """
+    named = list(paths)
+    files = [path for path in named if path.is_file()]
+    if not files or len(files) == len(named):
+        return named
+    log.warning("passed over %s, which is no run folder: %s", count(len(files), "file"), files[0])
+    return [path for path in named if path not in files]
 
 
 def below(path: Path) -> list[Path]:

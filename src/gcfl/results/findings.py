@@ -23,15 +23,17 @@ import numpy.typing as npt
 from gcfl.base.data_types import FloatArray, IntArray
 from gcfl.base.errors import ConfigError
 from gcfl.base.files import write_atomic, write_json
-from gcfl.base.text import csv_bytes
+from gcfl.base.text import csv_bytes, visible
+from gcfl.results.run import from_above
 
 # How a sample's label was judged, best first: by models of several rounds, none of which trained on
 # it; by models of several rounds, some of which did; by the final model alone.
 EVIDENCE = ("unused", "looks", "final")
+HEADS = ["site", "samples", "wrong labels, %", "called wrong", "strange inputs"]
 KEEP, CORRECT, DROP = "keep", "correct", "drop"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Findings:
     """One site. Of each of its n samples: ids (n,) as its owner knows them, labels (n,) observed,
     wrong (n,) the probability that the label is wrong, suggested (n,) the likeliest class and
@@ -65,6 +67,25 @@ class Findings:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def row(self, threshold: float = 0.5) -> list[str]:
+        """The site as texts, below `HEADS`."""
+        low, high = (100 * bound for bound in self.interval)
+        return [
+            visible(self.site),
+            f"{len(self):,}",
+            f"{100 * self.rate:.1f} ({low:.1f} to {high:.1f})",
+            f"{int((self.wrong > threshold).sum()):,}",
+            f"{self.summary()['strange']:,}",
+        ]
+
+    def __repr__(self) -> str:
+        site, *numbers = self.row()
+        pairs = zip(HEADS[1:], numbers, strict=True)
+        return f"{site}: {', '.join(f'{name} {text}' for name, text in pairs)}"
+
+    def _repr_html_(self) -> str:
+        return str(from_above("report.notebook", "sites", [self]))
 
     @property
     def worst_first(self) -> IntArray:

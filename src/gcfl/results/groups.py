@@ -15,7 +15,7 @@ from gcfl.experiment import NEUTRAL, SHORT
 from gcfl.methods import WORDS, parse
 from gcfl.results.lead import lead
 from gcfl.results.measures import Measure, measure
-from gcfl.results.names import TELLING
+from gcfl.results.names import called
 from gcfl.results.run import Run
 from gcfl.results.styles import Spread, spread
 
@@ -145,11 +145,13 @@ class Study:
 
     @cached_property
     def best(self) -> list[Group]:
-        """In each scene the group that is ahead of every other by more than the seeds' spread."""
+        """In each scene the group that is ahead of every other by more than the spread of three
+        seeds or more.
+        """
         winners = []
         for groups in self.scenes.values():
             top, rivals = self.ranked(groups)[:1], self.ranked(groups)[1:]
-            if rivals and all(lead(top[0].by_seed, one.by_seed).clear for one in rivals):
+            if rivals and all(lead(top[0].by_seed, one.by_seed).starred for one in rivals):
                 winners += top
         return winners
 
@@ -238,10 +240,10 @@ def _group(members: list[Run], columns: list[str], runs: Sequence[Run]) -> Group
 
 
 def named(values: Mapping[str, Any], run: Run) -> dict[str, Any]:
-    """The values of a group, its method by the name that tells of its loss too."""
+    """The values of a group, its method by the name that tells of its loss and the like, too."""
     known = dict(values)
-    if known.get("method") == run.method and not TELLING.keys() & known.keys():
-        known["method"] = run.label
+    if known.get("method") == run.method:
+        known["method"] = called(run.settings, without=known.keys())
     return known
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from math import hypot
 from statistics import mean, stdev
 
+FEWEST = 3  # seeds, below which a spread is hardly known
+
 
 @dataclass(frozen=True)
 class Lead:
@@ -22,6 +24,11 @@ class Lead:
     def clear(self) -> bool:
         """Whether the difference is more than the seeds' spread."""
         return self.sd is not None and self.by > self.sd
+
+    @property
+    def starred(self) -> bool:
+        """Whether it is that, over enough seeds."""
+        return self.clear and self.seeds >= FEWEST
 
 
 def lead(first: Mapping[int, float], second: Mapping[int, float]) -> Lead:

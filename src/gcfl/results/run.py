@@ -223,27 +223,27 @@ class Run:
 
     def to_frame(self, kind: str = "rounds") -> Any:
         """A pandas DataFrame of the rounds, the clients, the classes, or the confusion matrix."""
-        return _above("report.frames", "frame_of", self, kind)
+        return from_above("report.frames", "frame_of", self, kind)
 
     def plot(self, axes: Any = None) -> Any:
         """The accuracy over the rounds, on these matplotlib axes or new ones, which come back."""
-        return _above("report.notebook", "plot", self, axes)
+        return from_above("report.notebook", "plot", self, axes)
 
     def confusion(self, x: Any = None, y: Any = None) -> npt.NDArray[Any]:
         """(C, C) samples of the test set by class and by what the model says, in the order of
         `model.classes`; or of samples x with classes y.
         """
-        found: npt.NDArray[Any] = _above("api.testing", "confusion", self, x, y)
+        found: npt.NDArray[Any] = from_above("api.testing", "confusion", self, x, y)
         return found
 
     def __repr__(self) -> str:
-        return str(_above("report.notebook", "text", self))
+        return str(from_above("report.notebook", "text", self))
 
     def _repr_html_(self) -> str:
-        return str(_above("report.notebook", "html", self))
+        return str(from_above("report.notebook", "html", self))
 
 
-def _above(module: str, function: str, *arguments: Any) -> Any:
+def from_above(module: str, function: str, *arguments: Any) -> Any:
     """Rooms above this one show a run and rebuild its data: they are found by name, when asked."""
     return getattr(import_module(f"gcfl.{module}"), function)(*arguments)
 

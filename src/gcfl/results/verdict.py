@@ -4,13 +4,16 @@ what cost, and whether the seeds bear it out.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from gcfl.base.errors import all_of
 from gcfl.base.text import count
 from gcfl.results.groups import ACCURACY, Group, Study
-from gcfl.results.lead import Lead, lead
+from gcfl.results.lead import FEWEST, Lead, lead
 from gcfl.results.measures import measure
+
+_MORE = "play three or more (--seeds 3)"
 
 
 def verdicts(study: Study) -> list[str]:
@@ -45,43 +48,60 @@ def headline(study: Study) -> str:
 
 def _overall(study: Study, compared: Sequence[Sequence[Group]]) -> str:
     """compared: the groups of each problem, best first."""
-    nearest = [lead(top.by_seed, second.by_seed) for top, second, *_ in compared]
     wins: dict[str, list[Lead]] = {}
-    for (top, *_), one in zip(compared, nearest, strict=True):
+    open_: Counter[str] = Counter()
+    for top, *rivals in compared:
+        leads = [lead(top.by_seed, rival.by_seed) for rival in rivals]
         if top in study.best:
-            wins.setdefault(top.line, []).append(one)
+            wins.setdefault(top.line, []).append(leads[0])
+        else:
+            open_[_why_not(leads)] += 1
     told = []
     for line, leads in sorted(wins.items(), key=lambda pair: -len(pair[1])):
         least, *_, most = sorted([*leads, *leads], key=lambda one: one.by)
         by = _points(least) if len(leads) == 1 else f"{_points(least)} to {_points(most)}"
         told.append(f"in {len(leads)} {line} is ahead by more than the seeds' spread ({by})")
-    if open_ := len(compared) - sum(map(len, wins.values())):
-        alone = any(one.sd is None for one in nearest)
-        why = "one seed proves nothing" if alone else "the seeds cannot tell"
-        told.append(f"in {open_} {why}")
+    told += [f"in {many} {why}" for why, many in open_.items()]
     return f"Of {len(compared)} problems: {'; '.join(told)}."
 
 
+def _why_not(leads: Sequence[Lead]) -> str:
+    """Why a problem has no winner."""
+    if any(not one.clear for one in leads if one.sd is not None):
+        return "the seeds cannot tell"
+    alone = any(one.sd is None for one in leads)
+    return "one seed proves nothing" if alone else "two seeds prove little"
+
+
 def _sentence(ranked: Sequence[Group]) -> str:
-    """groups: at least two, best first."""
+    """ranked: at least two, best first."""
     top, rivals = ranked[0], ranked[1:]
     leads = [lead(top.by_seed, rival.by_seed) for rival in rivals]
     # Where any lead is in doubt, the doubt is told; where none is, the nearest rival.
-    doubtful = [(rival, one) for rival, one in zip(rivals, leads, strict=True) if not one.clear]
-    if any(one.sd is None for one in leads):
+    pairs = list(zip(rivals, leads, strict=True))
+    known = [(rival, one) for rival, one in pairs if one.sd is not None]
+    doubtful = [(rival, one) for rival, one in known if not one.clear]
+    alone = [rival for rival, one in pairs if one.sd is None]
+    if not known:
+        who = "" if len(top.by_seed) == 1 else f" of {all_of(rival.line for rival in alone)}"
         ahead = f"{top.line} is {_points(leads[0])} above {rivals[0].line}"
-        return f"{ahead}, but one seed proves nothing: play three or more (--seeds 3)."
+        return f"{ahead}, but one seed{who} proves nothing: {_MORE}."
+    few = all_of(rival.line for rival in alone) if alone else ""
+    after = f" One seed of {few} proves nothing." if alone else ""
+    seeds = min(one.seeds for _, one in known)
     if doubtful:
         names = all_of(f"{rival.line} ({_points(one)} behind)" for rival, one in doubtful)
-        seeds = count(leads[0].seeds, "seed")
+        more = f" {_MORE.capitalize()}." if seeds < FEWEST else ""
         return (
-            f"{top.line} has the highest mean, but {seeds} cannot tell it from {names}: the "
-            "difference is within the seeds' spread."
+            f"{top.line} has the highest mean, but {count(seeds, 'seed')} cannot tell it from "
+            f"{names}: the difference is within the seeds' spread.{more}{after}"
         )
-    return (
-        f"{top.line} is ahead of {rivals[0].line} by {_points(leads[0])}, which is more than the "
-        f"spread over {count(leads[0].seeds, 'seed')}{_cost(top, rivals[0])}."
-    )
+    rival, nearest = known[0]
+    ahead = f"{top.line} is ahead of {rival.line} by {_points(nearest)}, which is more than the"
+    cost = _cost(top, rival)
+    if seeds < FEWEST:
+        return f"{ahead} spread{cost}; but two seeds prove little: {_MORE}.{after}"
+    return f"{ahead} spread over {count(seeds, 'seed')}{cost}.{after}"
 
 
 def _points(one: Lead) -> str:

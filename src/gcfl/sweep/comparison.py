@@ -23,6 +23,7 @@ from gcfl.base.text import count
 from gcfl.engine import Given
 from gcfl.methods import canonical, parse
 from gcfl.report.build import report
+from gcfl.report.fitting import room_of
 from gcfl.report.markup import html_table
 from gcfl.report.tables import best_note, cells, frame
 from gcfl.report.terminal import print_table
@@ -30,7 +31,7 @@ from gcfl.results.groups import Study, study
 from gcfl.results.run import Run
 from gcfl.results.verdict import verdicts
 from gcfl.sweep.plan import Plan, checked_plan, expand, read_plan
-from gcfl.sweep.runner import OnOutcome, Outcome, at_once, run_cells
+from gcfl.sweep.runner import OnOutcome, OnProgress, Outcome, at_once, run_cells
 from gcfl.sweep.summary import draw, grouped, write_summary
 
 _WIDTH = 136
@@ -60,7 +61,17 @@ class Comparison:
     @property
     def table(self) -> str:
         """Mean ± sd of accuracy and cost, a line for each method."""
-        text = Console(file=StringIO(), width=_WIDTH, highlight=False, color_system=None)
+        return self._table(None)
+
+    def _table(self, room: int | None) -> str:
+        """room: the columns of a terminal that it has to fit."""
+        text = Console(
+            file=StringIO(),
+            width=room or _WIDTH,
+            highlight=False,
+            color_system=None,
+            force_terminal=room is not None,
+        )
         print_table(self.study, self.title, text)
         return str(text.file.getvalue()).rstrip()  # type: ignore[attr-defined]
 
@@ -69,7 +80,7 @@ class Comparison:
         return frame(self.study)
 
     def __repr__(self) -> str:
-        return "\n".join([self.table, self.verdict, *self._after()])
+        return "\n".join([self._table(room_of(Console())), self.verdict, *self._after()])
 
     def _repr_html_(self) -> str:
         heads, lines = cells(self.study)
@@ -205,8 +216,9 @@ def play(
     jobs: int | None = None,
     on_outcome: OnOutcome | None = None,
     given: Given | None = None,
+    on_progress: OnProgress = lambda *_: None,
 ) -> list[Outcome]:
     """All runs of a plan that are not finished yet, in folders below `out`."""
     out.mkdir(parents=True, exist_ok=True)
     told = on_outcome or (lambda _: None)
-    return run_cells(plan.cells, out, jobs or at_once(plan.cells), told, given)
+    return run_cells(plan.cells, out, jobs or at_once(plan.cells), told, given, on_progress)
