@@ -110,11 +110,9 @@ def test_the_table_is_mean_and_sd_over_seeds(runs, page):
     assert heads[:3] == ["method", "noise", "accuracy, %"]
     assert len(rows) == 4
     by_key = {(row[0], float(row[1])): dict(zip(heads, row, strict=True)) for row in rows}
-    means = {}
     for key, seeds in records(runs).items():
         row = by_key[key]
         final = [100 * rounds[-1]["accuracy"] for rounds in seeds.values()]
-        means[key] = np.mean(final)
         assert (
             row["accuracy, %"].removesuffix(" ★")
             == f"{np.mean(final):.1f} ± {np.std(final, ddof=1):.1f}"
@@ -129,16 +127,7 @@ def test_the_table_is_mean_and_sd_over_seeds(runs, page):
         )
         assert row["samples trained on"] == f"{trained:,.0f}"
         assert row["runs"] == "2 seeds"
-    for noise in (0.0, 0.4):
-        best, other = sorted(("gcfl", "fedavg"), key=lambda method: -means[method, noise])
-        final = {
-            one: [rounds[-1]["accuracy"] for _, rounds in sorted(records(runs)[one, noise].items())]
-            for one in (best, other)
-        }
-        apart = np.array(final[best]) - np.array(final[other])
-        clear = np.mean(apart) > np.std(apart, ddof=1)
-        assert ("★" in by_key[best, noise]["accuracy, %"]) == clear
-        assert "★" not in by_key[other, noise]["accuracy, %"]
+    assert not any("★" in row["accuracy, %"] for row in by_key.values())  # two seeds: none
 
 
 def test_every_plot_has_a_drawing_and_a_table(page):

@@ -139,6 +139,8 @@ def test_two_seeds_prove_little(made):
     assert "★" not in "".join(str(line) for line in cells(study(two))[1])
     three = [*two, made(0.92, seed=2), made(0.8, seed=2, method="fedavg")]
     assert [group.line for group in study(three).best] == ["gcfl"]
+    found = {line[0]: line[1] for line in cells(study(three))[1]}
+    assert [name for name, text in found.items() if text.endswith(" ★")] == ["gcfl"]
     (said,) = verdicts(study(three))
     assert "more than the spread over 3 seeds, at" in said
     assert "play three" not in said
