@@ -12,7 +12,7 @@ import argparse
 import shutil
 from pathlib import Path
 
-FILES = ("config.toml", "clients.json", "rounds.jsonl", "summary.json")
+FILES = ("config.toml", "environment.json", "clients.json", "rounds.jsonl", "summary.json")
 
 
 def keep(sweep: Path, kept: Path) -> list[str]:

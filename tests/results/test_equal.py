@@ -29,7 +29,7 @@ def run_of(rounds):
 
 def test_the_last_evaluation_that_could_be_paid():
     run = run_of([(10, None), (10, 0.2), (10, None), (10, 0.4), (10, 0.3)])
-    samples, passes = measure("samples"), measure("passes")
+    samples, passes = measure("samples").of_round, measure("passes").of_round
     assert [accuracy_at(run, samples, most) for most in (19, 20, 39, 40, 50, 1e9)] == [
         None, 0.2, 0.2, 0.4, 0.3, 0.3,
     ]  # fmt: skip
@@ -46,7 +46,7 @@ def test_it_is_the_definition(rounds, most):
     for k in range(1, len(rounds) + 1):
         if sum(n for n, _ in rounds[:k]) <= most and rounds[k - 1][1] is not None:
             found = rounds[k - 1][1]
-    assert accuracy_at(run_of(rounds), measure("samples"), most) == found
+    assert accuracy_at(run_of(rounds), measure("samples").of_round, most) == found
 
 
 def test_kept_runs_have_the_columns_and_the_mark_its_own_accuracy():

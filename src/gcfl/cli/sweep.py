@@ -158,28 +158,38 @@ def _table(options: argparse.Namespace, _: list[str]) -> None:
     from rich.markdown import Markdown
 
     from gcfl.report.terminal import wide
-    from gcfl.sweep import grouped, read_plan
-    from gcfl.sweep.plan import recipe_names
-    from gcfl.sweep.summary import there
 
     usual = Path("sweeps"), Path("docs/results")
     home = options.out or next((one for one in usual if one.is_dir()), usual[0])
-    found = sorted(home.glob("*/summary.md")) if home.is_dir() else []
     console = wide()
-    for path in found:
-        console.print(Markdown(path.read_text(encoding="utf-8")))
-        console.print(f"({path.parent})\n", soft_wrap=True, markup=False)
-    told = bool(found)
-    for name in recipe_names():  # runs that were kept without the summary of their sweep
-        folder = home / name
-        if folder.is_dir() and folder / "summary.md" not in found:
-            plan = read_plan(name, "paper")
-            if outcomes := there(plan, folder):
-                _tell(plan, grouped(outcomes), quiet=False)
-                of_all = f"{len(outcomes)} of {count(len(plan.cells), 'run')}"
-                console.print(f"({folder}, {of_all})\n", soft_wrap=True, markup=False)
-                told = True
+    told = _tell_recipes(home)
+    for path in sorted(home.glob("*/summary.md")) if home.is_dir() else []:
+        if path.parent not in told:  # a sweep of somebody's own, or one whose runs are gone
+            console.print(Markdown(path.read_text(encoding="utf-8")))
+            console.print(f"({path.parent})\n", soft_wrap=True, markup=False)
+            told.append(path.parent)
     if not told:
         raise ConfigError(
             f"there is no finished sweep in {home}; gcfl paper run closed --scale small makes one"
         )
+
+
+def _tell_recipes(home: Path) -> list[Path]:
+    """Tables of the paper's recipes from the runs that lie below a folder; where they lay."""
+    from gcfl.report.terminal import wide
+    from gcfl.sweep import grouped, read_plan
+    from gcfl.sweep.plan import SCALES, read_recipe, recipe_names
+    from gcfl.sweep.summary import there
+
+    told = []
+    for name in recipe_names():
+        scales = {*read_recipe(name).get("scale", {}), "paper"}
+        places = [(name, "paper"), *((f"{name}-{one}", one) for one in SCALES if one in scales)]
+        for folder, scale in ((home / place, scale) for place, scale in places):
+            plan = read_plan(name, scale) if folder.is_dir() else None
+            if plan and (outcomes := there(plan, folder)):
+                _tell(plan, grouped(outcomes), quiet=False)
+                of_all = f"{len(outcomes)} of {count(len(plan.cells), 'run')}"
+                wide().print(f"({folder}, {of_all})\n", soft_wrap=True, markup=False)
+                told.append(folder)
+    return told

@@ -124,8 +124,9 @@ def notes(plan: Plan, study: Study) -> list[str]:
     found = [best_note(study), *verdicts(study)]
     if line:
         found.append(
-            f"At equal samples, at equal passes: at the last evaluation before more was spent than "
-            f"{line} spent in all. {measure('passes').note}"
+            f"At equal samples, passes, CPU-seconds: at the last evaluation before more was spent "
+            f"than {line} spent in all (seconds where the processor is the same). At equal rounds: "
+            f"after as many as the shortest run has. {measure('passes').note}"
         )
     found.append(f"The paper: {paper}" if paper else "")
     if plan.scale == "smoke":
