@@ -45,8 +45,8 @@ def test_a_run_from_a_file_and_flags(tmp_path):
     assert written["rounds"] == 3
     assert written["coreset"]["score"] == "distance"
     assert re.match(
-        r"gcfl \(score distance\): accuracy 0\.\d{4} after 3 rounds, \d+\.\d% of the training samples clean; "
-        r".* CPU-seconds, .* sent\n",
+        r"gcfl \(score distance\): accuracy 0\.\d{4} after 3 rounds, "
+        r"\d+\.\d% of the training samples clean; .* CPU-seconds, .* sent\n",
         done.stdout,
     )
     assert "3/3 rounds  accuracy 0." in done.stderr

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gcfl.base.record import Samples
-from gcfl.results.equal import accuracy_at
+from gcfl.results.equal import accuracy_at, at_equal_cost
 from gcfl.results.measures import measure
 from gcfl.sweep import grouped, read_plan
 from gcfl.sweep.summary import more_columns, there
@@ -60,3 +60,38 @@ def test_kept_runs_have_the_columns_and_the_mark_its_own_accuracy():
     place = lines.index("FedAvg, equal samples")
     assert found["at equal passes"][place].startswith(accuracies[place])
     assert found["best"][lines.index("robust")].startswith(accuracies[lines.index("robust")])
+
+
+def group_of(line, runs, processor="a processor", linear="torch"):
+    """Runs of (samples, accuracy) rounds, each of a second."""
+    made = []
+    for rounds in runs:
+        run = run_of(rounds)
+        for record in run.rounds:
+            record.time = SimpleNamespace(cpu=1.0)
+        run.environment = {"processor": processor} if processor else {}
+        run.settings = {"engine.linear": linear}
+        made.append(run)
+    return SimpleNamespace(line=line, scene="", used=made)
+
+
+def equal_to(mark, *others):
+    study = SimpleNamespace(groups=[mark, *others], scenes={"": [mark, *others]})
+    return at_equal_cost(study, mark.line)
+
+
+def test_rounds_are_the_shortest_run_and_seconds_those_of_one_processor():
+    mark = group_of("ours", [[(10, 0.1), (10, 0.2), (10, 0.3)]])
+    longer = group_of("all", [[(10, 0.4), (10, 0.5), (10, 0.6), (10, 0.7)]])
+    found = equal_to(mark, longer)
+    assert [one.mean for one in found["rounds"]] == [0.3, 0.6]
+    assert [one.mean for one in found["cpu_seconds"]] == [0.3, 0.6]
+    assert [one.mean for one in found["samples"]] == [0.3, 0.6]
+    short = group_of("short", [[(10, 0.8), (10, 0.9)]])
+    assert [one.mean for one in equal_to(mark, short)["rounds"]] == [0.2, 0.9]
+    for other in (
+        group_of("all", [[(10, 0.4)]], processor="another"),
+        group_of("all", [[(10, 0.4)]], processor=None),
+        group_of("all", [[(10, 0.4)]], linear="onednn"),
+    ):
+        assert equal_to(mark, other)["cpu_seconds"][1] is None

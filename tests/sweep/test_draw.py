@@ -81,12 +81,14 @@ def test_what_is_there_is_drawn_and_the_rest_is_counted(plan, tmp_path, capsys):
 def test_the_papers_table_tells_of_runs_that_were_kept(plan, tmp_path, monkeypatch, capsys):
     """Kept without their models and without a summary of the sweep."""
     monkeypatch.setattr("gcfl.sweep.plan.recipe_names", lambda: ["kept"])
+    monkeypatch.setattr("gcfl.sweep.plan.read_recipe", lambda _: {"scale": {"small": {}}})
     monkeypatch.setattr("gcfl.sweep.read_plan", lambda *_: plan)
-    run_cells(plan.cells[:2], tmp_path / "kept" / "runs", 1, lambda _: None)
+    for folder in ("kept", "kept-small", "kept-large"):
+        run_cells(plan.cells[:2], tmp_path / folder / "runs", 1, lambda _: None)
     assert main(["paper", "table", "--out", str(tmp_path)]) == 0
     told = capsys.readouterr().out
-    assert "a small sweep" in told
-    assert "2 of 6 runs" in told
+    assert told.count("a small sweep") == 2  # a folder of no scale is nobody's
+    assert told.count("2 of 6 runs") == 2
 
 
 def test_an_unfinished_run_is_not_drawn(plan, tmp_path):
