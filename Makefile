@@ -32,6 +32,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/lookalikes.py
 	$(BIN)/python benchmarks/clients.py
 	$(BIN)/python benchmarks/flower.py
+	$(BIN)/python benchmarks/robust.py --rounds 10
 
 table: $(VENV)/.dev
 	$(BIN)/python benchmarks/methods.py

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from gcfl.base.errors import ConfigError
 from gcfl.base.record import Clock
 from gcfl.cli import main
 from gcfl.report.charts import figure
@@ -161,3 +162,17 @@ def test_the_kept_runs_are_cells_of_their_recipes(name):
     assert kept <= found
     labels = {dict(outcome.cell.differs).get("label") for outcome in outcomes}
     assert {"robust", "FedAvg, equal samples"} <= labels
+
+
+def test_only_the_lines_that_are_asked_for_are_drawn(plan, tmp_path):
+    run_cells(plan.cells[:4], tmp_path / "runs", 1, lambda _: None)
+    study = grouped(there(plan, tmp_path))
+    (chart,) = figure(study, "", {**plan.figure, "x": "round", "lines": ["a tenth"]}).plots
+    assert [line.name for line in chart.lines] == ["a tenth"]
+    assert len(figure(study, "", {**plan.figure, "x": "round"}).plots[0].lines) == 2
+    # A case that is not played yet is no mistake; one that there is not, is.
+    assert figure(study, "", {**plan.figure, "x": "round", "lines": ["server"]}).plots == []
+    wrong = SWEEP + 'lines = ["a tent"]\n'
+    (tmp_path / "wrong.toml").write_text(wrong)
+    with pytest.raises(ConfigError, match=r"no case is 'a tent'; did you mean a tenth"):
+        read_plan(str(tmp_path / "wrong.toml"))

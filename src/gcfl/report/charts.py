@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from statistics import mean
@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from gcfl.base.errors import ConfigError, did_you_mean
+from gcfl.report.asked import COSTS, asked
 from gcfl.report.plots import ALIKE, Bars, Chart, Line, Plot, Section
 from gcfl.results.groups import ACCURACY, Group, Study, settings_text, short, shown
-from gcfl.results.measures import MEASURES, Measure, measure, seen_in
+from gcfl.results.measures import Measure, seen_in
 from gcfl.results.outcome import KINDS
 from gcfl.results.run import Run
 
@@ -31,15 +31,6 @@ _SHARES = {  # the same of sizes that are given as shares
     "cohort": "cohort (share of the clients)",
     "data.validation": "clean set at the server (share of all samples)",
 }
-# What adds up from round to round: its axis, the measure, and how much of it is one of the axis.
-_COSTS = {
-    "cpu": ("CPU-seconds", measure("cpu_seconds"), 1.0),
-    "client-cpu": ("the clients' CPU-seconds", measure("client_cpu_seconds"), 1.0),
-    "passes": ("million samples through the network (backward: as two)", measure("passes"), 1e6),
-    "bytes": ("MB sent, both ways", measure("bytes"), 1e6),
-}
-_WISHES = ("kind", "x", "y", "panels", "floor", "highlight")
-_ALIASES = {"best": "best_accuracy"}
 Panels = dict[str, dict[str, list[Group]]]  # by title and the line's name
 
 
@@ -84,34 +75,16 @@ def _strong(chart: Chart, names: Sequence[str]) -> Chart:
     return replace(chart, lines=lines)
 
 
-def asked(
-    wish: Mapping[str, Any], values: Iterable[Mapping[str, Any]]
-) -> tuple[str, Measure, str | None]:
-    """x, y and panels of a [figure], checked; values: what tells runs apart, of each."""
-    unknown = next((key for key in wish if key not in _WISHES), None)
-    if unknown is not None:
-        raise ConfigError(f"unknown setting figure.{unknown}{did_you_mean(unknown, _WISHES)}")
-    x, name = str(wish.get("x", "round")), str(wish.get("y", "accuracy"))
-    name = _ALIASES.get(name, name)
-    known = {one.name: one for one in MEASURES}
-    if name not in known:
-        raise ConfigError(f"figure.y {name!r} is unknown{did_you_mean(name, known)}")
-    over_rounds = x == "round" or x in _COSTS
-    numbers = all(isinstance(one.get(x), int | float) for one in values)
-    if wish.get("kind") != "heatmap" and not (over_rounds or x == "label" or numbers):
-        raise ConfigError(
-            f"figure.x {x!r} must be a setting of the sweep with numbers, 'round', "
-            f"{', '.join(map(repr, _COSTS))} or 'label'"
-        )
-    if known[name].of_round is None and over_rounds:
-        raise ConfigError(f"figure.y {name!r} is one number per run, so figure.x cannot be {x!r}")
-    return x, known[name], wish.get("panels")
-
-
 def figure(study: Study, title: str, wish: Mapping[str, Any]) -> Section:
     """The plots that the [figure] of a sweep asks for: y over x, a panel for each value of
     `panels`. floor: where a panel's y axis starts, by that value. highlight: the line to look at.
+    lines: the labels to draw, where that is not all.
     """
+    if lines := wish.get("lines"):  # some of them may not be played yet
+        groups = [group for group in study.groups if group.values.get("label") in lines]
+        study, wish = replace(study, groups=groups), {**wish, "lines": []}
+    if not study.groups:
+        return Section(title, [], [])
     x, y, by = asked(wish, [group.values for group in study.groups])
     values = {one: {repr(group.values.get(one)) for group in study.groups} for one in study.columns}
     varied = [column for column, several in values.items() if len(several) > 1]
@@ -126,8 +99,8 @@ def figure(study: Study, title: str, wish: Mapping[str, Any]) -> Section:
     plots: Sequence[Plot]
     if x == "label":
         plots = [_bars(place, *panel, y) for place, panel in enumerate(panels.items())]
-    elif x == "round" or x in _COSTS:
-        plots = _courses(panels, "figure", y, x if x in _COSTS else None)
+    elif x == "round" or x in COSTS:
+        plots = _courses(panels, "figure", y, x if x in COSTS else None)
     else:
         plots = [_points(place, *panel, x, y) for place, panel in enumerate(panels.items())]
     plots = [
@@ -143,7 +116,7 @@ def figure(study: Study, title: str, wish: Mapping[str, Any]) -> Section:
 
 def _courses(panels: Panels, id: str, y: Measure, cost: str | None = None) -> list[Chart]:
     """Over the rounds, or what they cost: a chart for each panel, the mean over seeds."""
-    axis, spent, unit = _COSTS[cost] if cost else ("rounds", None, 1.0)
+    axis, spent, unit = COSTS[cost] if cost else ("rounds", None, 1.0)
     charts = []
     for place, (title, groups) in enumerate(panels.items()):
         lines = [
@@ -213,7 +186,7 @@ def _cost_section(study: Study, scenes: Panels, cost: str, title: str) -> Sectio
         "accuracy over seeds."
     ]
     charts = _courses(scenes, cost, ACCURACY, cost)
-    spent = _COSTS[cost][1]
+    spent = COSTS[cost][1]
     free = [group.label for group in study.groups if not any(map(spent.of, group.used))]
     if spent.note:
         notes.append(spent.note)

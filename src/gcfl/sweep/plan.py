@@ -25,7 +25,7 @@ from typing import Any
 from gcfl import experiment as config
 from gcfl.base.errors import ConfigError, did_you_mean
 from gcfl.base.options import flat, nested, read_toml
-from gcfl.report.charts import asked
+from gcfl.report.asked import asked
 from gcfl.results.groups import settings_text
 
 SCALES = ("smoke", "small", "paper")
