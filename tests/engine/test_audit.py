@@ -222,28 +222,66 @@ def test_thresholds_are_the_runs_own_unless_told(tmp_path):
         with (out / "client-0" / "audit.csv").open() as file:
             lines = list(csv.DictReader(file))
         near = [line for line in lines if abs(float(line["wrong"]) - threshold) > 1e-4]
-        assert all(
-            (line["action"] == "keep") == (float(line["wrong"]) < threshold) for line in near
-        )
+        for line in near:
+            same = line["label"] == line["suggested"] and float(line["confidence"]) >= 0.5
+            kept = float(line["wrong"]) < threshold or same
+            assert (line["action"] == "keep") == kept
 
 
-def test_cells_that_a_spreadsheet_would_run_are_defused(tmp_path):
-    one = np.array([0.1])
-    site = Findings(
+@pytest.mark.parametrize(
+    ("drop", "correct", "actions"),
+    [
+        # its own label is likelier than not; it is the likeliest, but not likely; another one is
+        (0.5, 0.9, ["keep", "drop", "drop", "correct"]),
+        (0.05, 0.9, ["keep", "drop", "drop", "correct"]),
+        (0.05, 0.2, ["keep", "keep", "correct", "correct"]),
+        (0.97, 0.2, ["keep", "keep", "keep", "keep"]),
+    ],
+)
+def test_nothing_is_corrected_to_the_label_that_it_has(tmp_path, drop, correct, actions):
+    right, suggested = np.array([0.8, 0.4, 0.2, 0.04]), np.array([0, 0, 1, 1])
+    confidence = np.array([0.8, 0.4, 0.45, 0.95])
+    found = replace(
+        small(4), wrong=1 - right, suggested=suggested, confidence=confidence, right=suggested
+    )
+    assert found.actions(correct, drop).tolist() == actions
+    assert found.corrected(correct, drop) == (actions.count("correct"),) * 2
+    labels = {"keep": "a", "correct": "b"}
+    assert list(found.cleaned(correct, drop)) == [
+        (str(place), labels[action]) for place, action in enumerate(actions) if action != "drop"
+    ]
+
+
+def test_what_cannot_be_audited_is_told_before_any_training(tmp_path, capsys):
+    asked = ["--data", "digits", "--method", "local-only", "--runs", str(tmp_path)]
+    assert main(["audit", *asked]) == 2
+    assert "needs one model that all sites trained" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def small(n, **given):
+    """A site of n samples with the label a, whose audit is filled in by the test."""
+    one = np.full(n, 0.1)
+    found = Findings(
         site="x",
-        classes=("=1+1", "b"),
-        ids=("@cmd",),
-        labels=np.array([0]),
+        classes=("a", "b"),
+        ids=tuple(map(str, range(n))),
+        labels=np.zeros(n, dtype=int),
         wrong=one,
-        suggested=np.array([1]),
+        suggested=np.ones(n, dtype=int),
         confidence=one,
-        strange=np.array([np.nan]),
-        evidence=np.array([2]),
+        strange=np.full(n, np.nan),
+        evidence=np.full(n, 2),
         rate=0.1,
         interval=(0.0, 0.2),
         transition=np.eye(2),
         prior=np.array([0.5, 0.5]),
     )
+    return replace(found, **given)
+
+
+def test_cells_that_a_spreadsheet_would_run_are_defused(tmp_path):
+    site = small(1, classes=("=1+1", "b"), ids=("@cmd",))
     write_findings(site, tmp_path)
     assert (tmp_path / "audit.csv").read_text().splitlines()[
         1

@@ -210,7 +210,7 @@ def test_the_summary_of_one_site():
     assert found["strange inputs"] == str((one.strange >= 0.99).sum())
     assert found["taken for wrong, above 40%"] == str((one.wrong > 0.4).sum())
     assert found["to drop"] == str(200 - len(kept))
-    sure = (one.wrong > 0.4) & (one.confidence >= 0.9)
+    sure = (one.wrong > 0.4) & (one.confidence >= 0.9) & (one.suggested != one.labels)
     assert found["to correct"] == str(sure.sum())
     assert any(kept[id] != labels[id] for id in kept)
     counts = np.bincount(one.evidence)
