@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from sklearn.datasets import load_breast_cancer
 from sklearn.metrics import average_precision_score, roc_auc_score
 from torch import nn
@@ -122,9 +123,15 @@ def test_workers_and_many_at_once_keep_the_same_evidence(finished, tmp_path):
             assert np.allclose(mine.wrong, theirs.wrong, atol=close)
 
 
-def test_findings_tell_how_much_a_site_helped(tmp_path):
+def test_findings_tell_how_much_a_site_helped(tmp_path, capsys):
     asked = {**SCENE, "rounds": 3, "clean": {**SCENE["clean"], "contribution": True}}
-    site = gcfl.audit(run(tmp_path, **asked)).sites[2]
+    result = run(tmp_path, **asked)
+    site = gcfl.audit(result).sites[2]
+    assert main(["audit", str(result.folder)]) == 0
+    shown = capsys.readouterr().out
+    assert "helped" in shown
+    assert ("cosine" if site.contribution["gain"] is None else "gain") in shown
+    assert "was not recorded" not in shown
     assert site.contribution["rounds"] == 3
     write_findings(site, tmp_path / "site")
     told = json.loads((tmp_path / "site" / "audit.json").read_text())["contribution"]
@@ -199,7 +206,9 @@ def test_parquet_has_the_same_lines(finished, tmp_path, monkeypatch, capsys):
     for kind in ("csv", "parquet"):
         out = ["--out", str(tmp_path / kind), "--format", kind]
         assert main(["audit", str(finished.folder), *out]) == 0
-    assert "of corrected labels are right" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "of corrected labels are right" in shown
+    assert "was not recorded: clean.contribution" in " ".join(shown.split())
     for folder in (tmp_path / "parquet").glob("client-*"):
         assert not (folder / "audit.csv").exists()
         with (tmp_path / "csv" / folder.name / "audit.csv").open() as file:
@@ -310,6 +319,42 @@ def test_a_run_from_python_is_audited_at_once_and_again_from_its_folder(tmp_path
     assert np.array_equal(first.sites[0].wrong, again.sites[0].wrong)
     with pytest.raises(ConfigError, match="made with other data"):
         gcfl.audit(result.folder, data=(x + 1, y), model=net)
+
+
+def test_texts_show_no_columns_and_photos_their_files(tmp_path):
+    words = [f"{'good fine' if n % 2 else 'bad sad'} film {n}" for n in range(120)]
+    texts = gcfl.audit(
+        run(
+            tmp_path,
+            method="fedavg",
+            data={
+                "source": (words, np.arange(120) % 2),
+                "samples": 100,
+                "validation": 20,
+                "test": 20,
+                "clients": 2,
+            },
+            model={"name": "text"},
+            rounds=1,
+        )
+    )
+    assert texts.typical is None  # a token's number is no quantity
+    assert texts.root is None
+    draw = np.random.default_rng(0)
+    for number in range(120):
+        file = tmp_path / "photos" / f"class {number % 2}" / f"{number}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(draw.integers(0, 255, (90, 90, 3), dtype=np.uint8)).save(file)
+    mine = {"source": str(tmp_path / "photos"), "image_size": 8, "samples": 100, "clients": 2}
+    photos = gcfl.audit(
+        run(tmp_path, method="fedavg", data={**mine, "validation": 20, "test": 20}, rounds=1)
+    )
+    assert all((photos.root / id).is_file() for site in photos.sites for id in site.ids)
+    page = (photos.write(tmp_path / "out") / "audit.html").read_text()
+    assert page.count("data:image/jpeg;base64,") == sum(map(len, photos.sites))
+    spoiled = {**mine, "noise_kind": "attribute"}
+    changed = run(tmp_path, method="fedavg", data={**spoiled, "validation": 20}, rounds=1)
+    assert gcfl.audit(changed).root is None
 
 
 def test_unfinished_runs_and_models_that_never_meet_are_refused(finished, tmp_path):

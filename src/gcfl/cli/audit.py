@@ -92,6 +92,7 @@ def _print(found: Audit, threshold: float, correct: float, quiet: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from gcfl.report.audit_summary import NOT_HELPED, helped
     from gcfl.report.progress import escape
     from gcfl.results.findings import HEADS
 
@@ -99,11 +100,16 @@ def _print(found: Audit, threshold: float, correct: float, quiet: bool) -> None:
     table = Table(title="Labels, site by site")
     for name in HEADS:
         table.add_column(name, justify="left" if name == "site" else "right")
+    recorded = any(site.contribution for site in found.sites)
+    if recorded:
+        table.add_column("helped", justify="right")
     for site in found.sites:
-        table.add_row(*map(escape, site.row(threshold)))
+        row = [*site.row(threshold), *([helped([site])] if recorded else [])]
+        table.add_row(*map(escape, row))
     if not quiet:
         console.print(table)
-        for note in dict.fromkeys(note for site in found.sites for note in site.notes):
+        notes = [note for site in found.sites for note in site.notes]
+        for note in dict.fromkeys([*notes, *([] if recorded else [NOT_HELPED])]):
             console.print(visible(f"note: {note}"), soft_wrap=True, markup=False)
     if scores := found.scores(threshold, correct):
         texts = {

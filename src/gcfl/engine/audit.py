@@ -118,12 +118,15 @@ class Judge:
 
 @dataclass(frozen=True, repr=False)
 class Audit:
-    """A run's sites, and how to look at their samples."""
+    """A run's sites, and how to look at their samples. root: the folder below which their ids are
+    image files.
+    """
 
     folder: Path
     sites: list[Findings]
     prepared: Prepared
     columns: tuple[str, ...] | None = None
+    root: Path | None = None
 
     def __repr__(self) -> str:
         """A line for each site, of many only the first."""
@@ -143,9 +146,10 @@ class Audit:
 
     @property
     def typical(self) -> tuple[FloatArray, FloatArray] | None:
-        """Mean and sd of each of a table's columns on the clean set."""
-        clean = self.prepared.federation.validation.x
-        if clean.ndim != 2:
+        """Mean and sd of each of a table's columns on the clean set; of images and texts, None."""
+        federation, clean = self.prepared.federation, self.prepared.federation.validation.x
+        layout, network = federation.layout, self.prepared.setting.network
+        if clean.ndim != 2 or network.tokens or layout.ids or layout.words is not None:
             return None
         return clean.double().mean(0).numpy(), clean.double().std(0).numpy()
 
@@ -250,7 +254,9 @@ def audit_run(folder: RunFolder, experiment: Experiment, given: Given) -> Audit:
             wrong, right = truth.noisy[shard.ids] & ~spoiled, truth.labels[shard.ids]
             found = replace(found, truth=wrong, odd=odd, right=right)
         sites.append(found)
-    return Audit(folder.path, sites, prepared, source.columns)
+    # What noise has spoiled is shown as it was trained on.
+    root = None if "attribute" in experiment.data.kinds else source.root
+    return Audit(folder.path, sites, prepared, source.columns, root)
 
 
 def _memory(folder: RunFolder) -> Mapping[int, Groups]:

@@ -44,8 +44,16 @@ def write_audit(
     for site, folder in zip(found.sites, folders, strict=True):
         write_findings(site, out / folder, correct, threshold, format)
     title = f"Audit of {found.folder.name}"
-    samples = found.inputs, found.columns, found.typical
-    page = audit_page(title, found.sites, *samples, threshold=threshold, correct=correct)
+    page = audit_page(
+        title,
+        found.sites,
+        found.inputs,
+        found.columns,
+        found.typical,
+        threshold,
+        correct=correct,
+        root=found.root,
+    )
     write_atomic(out / PAGE, page.encode(errors="backslashreplace"))
     for name in stale:
         (out / name).unlink(missing_ok=True)

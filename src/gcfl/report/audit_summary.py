@@ -28,6 +28,9 @@ _SCORES = {
 }
 _CHANGES = (CORRECT, DROP)
 _HELPED = "how much it helped the model"
+NOT_HELPED = (
+    "How much each site helped the model was not recorded: clean.contribution = true does that."
+)
 Row = list[tuple[str, str]]
 
 
@@ -79,11 +82,11 @@ def _row(name: str, sites: Sequence[Findings], threshold: float, correct: float)
         *((f"to {one}", f"{sum(int((a == one).sum()) for a in actions):,}") for one in _CHANGES),
         ("commonest mistake", _commonest(sites)),
         ("judged", _evidence(sites)),
-        (_HELPED, _helped(sites)),
+        (_HELPED, helped(sites)),
     ]
 
 
-def _helped(sites: Sequence[Findings]) -> str:
+def helped(sites: Sequence[Findings]) -> str:
     """Of one site: the gain with its interval where rounds left clients out, else the cosine."""
     found = sites[0].contribution if len(sites) == 1 else {}
     if not found:
@@ -146,6 +149,8 @@ def _legend(sites: Sequence[Findings], threshold: float, correct: float) -> list
             "Gain: what leaving the site out of the mean costs on clean samples, in loss; cosine: "
             "of its updates with the server's own step on those, which rare classes lower too."
         )
+    elif len(sites) > 1:
+        lines.append(NOT_HELPED)
     used = {EVIDENCE[place] for site in sites for place in set(site.evidence.tolist())}
     means = "; ".join(f"{name}, {text}" for name, text in _MEANS.items() if name in used)
     return [*lines, f"Judged: {means}."] if used else lines
