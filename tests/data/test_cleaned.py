@@ -23,7 +23,7 @@ def write(path, lines):
     return path
 
 
-def test_a_sample_gets_the_label_of_its_line_and_one_without_is_dropped(tmp_path):
+def test_a_sample_gets_the_label_of_its_line_and_one_without_is_dropped(tmp_path, caplog):
     before = prepared(**BASE).federation
     rows = before.clients.ids
     whole = prepared(**BASE, model={"name": "logistic"})
@@ -35,7 +35,10 @@ def test_a_sample_gets_the_label_of_its_line_and_one_without_is_dropped(tmp_path
     ids = source.ids_of(rows)
     truth = before.truth.labels[rows]
     lines = [(id, label) for id, label in zip(ids, truth, strict=True)][:-10]
+    caplog.clear()
     after = prepared(**with_labels(write(tmp_path / "cleaned.csv", lines))).federation
+    (said,) = [one for one in caplog.messages if "data.labels" in one]
+    assert said.startswith(f"10 of the clients' {len(rows)} samples have no line in {tmp_path}")
     assert len(after.clients.y) == len(rows) - 10
     assert after.clients.ids.tolist() == rows[:-10].tolist()
     assert after.clients.y.tolist() == truth[:-10].tolist()
@@ -46,7 +49,7 @@ def test_a_sample_gets_the_label_of_its_line_and_one_without_is_dropped(tmp_path
         assert {owner[row] for row in after.clients.source_rows[client].tolist()} == {client}
 
 
-def test_what_is_still_wrong_is_known_in_a_simulation(tmp_path):
+def test_what_is_still_wrong_is_known_in_a_simulation(tmp_path, caplog):
     before = prepared(**BASE).federation
     from gcfl.engine.prepare import Given, federate
 
@@ -54,6 +57,7 @@ def test_what_is_still_wrong_is_known_in_a_simulation(tmp_path):
     observed = before.clients.y.numpy()
     lines = zip(source.ids_of(before.clients.ids), observed, strict=True)
     after = prepared(**with_labels(write(tmp_path / "cleaned.csv", lines))).federation
+    assert "data.labels" not in caplog.text  # every sample has its line
     assert np.array_equal(after.truth.noisy, before.truth.noisy)
 
 
@@ -78,6 +82,7 @@ def test_a_folder_of_sites_and_the_identity_of_a_run(tmp_path):
     ("text", "sentence"),
     [
         ("name,label\n1,2\n", "needs the columns id and label"),
+        ("id,label,wrong,suggested,action\n1,2,0,2,keep\n", "list of findings.*take cleaned.csv"),
         ("id,label\n1,2\n1,3\n", "has two labels for 1"),
         ("id,label\n1,cat\n", "has the label 'cat', which is not a class of digits"),
         ("id,label\nx.png,2\n", "has no line for any of the clients' samples"),

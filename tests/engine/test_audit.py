@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from sklearn.datasets import load_breast_cancer
 from sklearn.metrics import average_precision_score, roc_auc_score
 from torch import nn
@@ -122,9 +123,15 @@ def test_workers_and_many_at_once_keep_the_same_evidence(finished, tmp_path):
             assert np.allclose(mine.wrong, theirs.wrong, atol=close)
 
 
-def test_findings_tell_how_much_a_site_helped(tmp_path):
+def test_findings_tell_how_much_a_site_helped(tmp_path, capsys):
     asked = {**SCENE, "rounds": 3, "clean": {**SCENE["clean"], "contribution": True}}
-    site = gcfl.audit(run(tmp_path, **asked)).sites[2]
+    result = run(tmp_path, **asked)
+    site = gcfl.audit(result).sites[2]
+    assert main(["audit", str(result.folder)]) == 0
+    shown = capsys.readouterr().out
+    assert "helped" in shown
+    assert ("cosine" if site.contribution["gain"] is None else "gain") in shown
+    assert "was not recorded" not in shown
     assert site.contribution["rounds"] == 3
     write_findings(site, tmp_path / "site")
     told = json.loads((tmp_path / "site" / "audit.json").read_text())["contribution"]
@@ -199,7 +206,9 @@ def test_parquet_has_the_same_lines(finished, tmp_path, monkeypatch, capsys):
     for kind in ("csv", "parquet"):
         out = ["--out", str(tmp_path / kind), "--format", kind]
         assert main(["audit", str(finished.folder), *out]) == 0
-    assert "of corrected labels are right" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "of corrected labels are right" in shown
+    assert "was not recorded: clean.contribution" in " ".join(shown.split())
     for folder in (tmp_path / "parquet").glob("client-*"):
         assert not (folder / "audit.csv").exists()
         with (tmp_path / "csv" / folder.name / "audit.csv").open() as file:
@@ -222,28 +231,66 @@ def test_thresholds_are_the_runs_own_unless_told(tmp_path):
         with (out / "client-0" / "audit.csv").open() as file:
             lines = list(csv.DictReader(file))
         near = [line for line in lines if abs(float(line["wrong"]) - threshold) > 1e-4]
-        assert all(
-            (line["action"] == "keep") == (float(line["wrong"]) < threshold) for line in near
-        )
+        for line in near:
+            same = line["label"] == line["suggested"] and float(line["confidence"]) >= 0.5
+            kept = float(line["wrong"]) < threshold or same
+            assert (line["action"] == "keep") == kept
 
 
-def test_cells_that_a_spreadsheet_would_run_are_defused(tmp_path):
-    one = np.array([0.1])
-    site = Findings(
+@pytest.mark.parametrize(
+    ("drop", "correct", "actions"),
+    [
+        # its own label is likelier than not; it is the likeliest, but not likely; another one is
+        (0.5, 0.9, ["keep", "drop", "drop", "correct"]),
+        (0.05, 0.9, ["keep", "drop", "drop", "correct"]),
+        (0.05, 0.2, ["keep", "keep", "correct", "correct"]),
+        (0.97, 0.2, ["keep", "keep", "keep", "keep"]),
+    ],
+)
+def test_nothing_is_corrected_to_the_label_that_it_has(tmp_path, drop, correct, actions):
+    right, suggested = np.array([0.8, 0.4, 0.2, 0.04]), np.array([0, 0, 1, 1])
+    confidence = np.array([0.8, 0.4, 0.45, 0.95])
+    found = replace(
+        small(4), wrong=1 - right, suggested=suggested, confidence=confidence, right=suggested
+    )
+    assert found.actions(correct, drop).tolist() == actions
+    assert found.corrected(correct, drop) == (actions.count("correct"),) * 2
+    labels = {"keep": "a", "correct": "b"}
+    assert list(found.cleaned(correct, drop)) == [
+        (str(place), labels[action]) for place, action in enumerate(actions) if action != "drop"
+    ]
+
+
+def test_what_cannot_be_audited_is_told_before_any_training(tmp_path, capsys):
+    asked = ["--data", "digits", "--method", "local-only", "--runs", str(tmp_path)]
+    assert main(["audit", *asked]) == 2
+    assert "needs one model that all sites trained" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def small(n, **given):
+    """A site of n samples with the label a, whose audit is filled in by the test."""
+    one = np.full(n, 0.1)
+    found = Findings(
         site="x",
-        classes=("=1+1", "b"),
-        ids=("@cmd",),
-        labels=np.array([0]),
+        classes=("a", "b"),
+        ids=tuple(map(str, range(n))),
+        labels=np.zeros(n, dtype=int),
         wrong=one,
-        suggested=np.array([1]),
+        suggested=np.ones(n, dtype=int),
         confidence=one,
-        strange=np.array([np.nan]),
-        evidence=np.array([2]),
+        strange=np.full(n, np.nan),
+        evidence=np.full(n, 2),
         rate=0.1,
         interval=(0.0, 0.2),
         transition=np.eye(2),
         prior=np.array([0.5, 0.5]),
     )
+    return replace(found, **given)
+
+
+def test_cells_that_a_spreadsheet_would_run_are_defused(tmp_path):
+    site = small(1, classes=("=1+1", "b"), ids=("@cmd",))
     write_findings(site, tmp_path)
     assert (tmp_path / "audit.csv").read_text().splitlines()[
         1
@@ -272,6 +319,42 @@ def test_a_run_from_python_is_audited_at_once_and_again_from_its_folder(tmp_path
     assert np.array_equal(first.sites[0].wrong, again.sites[0].wrong)
     with pytest.raises(ConfigError, match="made with other data"):
         gcfl.audit(result.folder, data=(x + 1, y), model=net)
+
+
+def test_texts_show_no_columns_and_photos_their_files(tmp_path):
+    words = [f"{'good fine' if n % 2 else 'bad sad'} film {n}" for n in range(120)]
+    texts = gcfl.audit(
+        run(
+            tmp_path,
+            method="fedavg",
+            data={
+                "source": (words, np.arange(120) % 2),
+                "samples": 100,
+                "validation": 20,
+                "test": 20,
+                "clients": 2,
+            },
+            model={"name": "text"},
+            rounds=1,
+        )
+    )
+    assert texts.typical is None  # a token's number is no quantity
+    assert texts.root is None
+    draw = np.random.default_rng(0)
+    for number in range(120):
+        file = tmp_path / "photos" / f"class {number % 2}" / f"{number}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(draw.integers(0, 255, (90, 90, 3), dtype=np.uint8)).save(file)
+    mine = {"source": str(tmp_path / "photos"), "image_size": 8, "samples": 100, "clients": 2}
+    photos = gcfl.audit(
+        run(tmp_path, method="fedavg", data={**mine, "validation": 20, "test": 20}, rounds=1)
+    )
+    assert all((photos.root / id).is_file() for site in photos.sites for id in site.ids)
+    page = (photos.write(tmp_path / "out") / "audit.html").read_text()
+    assert page.count("data:image/jpeg;base64,") == sum(map(len, photos.sites))
+    spoiled = {**mine, "noise_kind": "attribute"}
+    changed = run(tmp_path, method="fedavg", data={**spoiled, "validation": 20}, rounds=1)
+    assert gcfl.audit(changed).root is None
 
 
 def test_unfinished_runs_and_models_that_never_meet_are_refused(finished, tmp_path):

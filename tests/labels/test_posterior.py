@@ -18,11 +18,16 @@ from gcfl.base.errors import ConfigError, DataError
 from gcfl.labels import (
     GRID,
     NoiseModel,
+    corrected_losses,
     em,
+    fit_calibration,
+    fit_temperature,
     label_posterior,
     label_posteriors,
     posterior_given,
+    rate_interval,
     symmetric_transition,
+    with_neighbours,
 )
 from gcfl.labels.posterior import rule_of
 from label_scenes import rough, symmetric
@@ -399,6 +404,58 @@ BAD = {
     "nan": (torch.full((3, 4), torch.nan), torch.zeros(3, dtype=torch.int64), "NaN or infinite"),
     "whole": (torch.zeros(3, 4, dtype=torch.int64), torch.zeros(3, dtype=torch.int64), "real"),
 }
+
+
+def test_arrays_and_lists_are_taken_as_tensors_are():
+    logits, labels = rough(0, 40, 4)
+    prior, matrix = torch.tensor([0.1, 0.2, 0.3, 0.4]), symmetric_transition(0.3, 4)
+    features = torch.randn(40, 5, generator=torch.Generator().manual_seed(0))
+    for kind in (lambda t: t.numpy(), lambda t: t.tolist()):
+        rows, given, odds = kind(logits), kind(labels), kind(prior / prior.sum())
+        asked = [
+            NoiseModel(train_prior=one, temperature=1.0) for one in (odds, prior / prior.sum())
+        ]
+        mine, other = (
+            label_posterior(rows, given, asked[0]),
+            label_posterior(logits, labels, asked[1]),
+        )
+        assert mine.rate == pytest.approx(other.rate, abs=1e-6)
+        assert torch.allclose(mine.posterior, other.posterior, atol=1e-6)
+        assert rate_interval(rows, given, resamples=5) == pytest.approx(
+            rate_interval(logits, labels, resamples=5), abs=1e-6
+        )
+        assert torch.allclose(
+            posterior_given(rows, given, odds, kind(matrix)),
+            posterior_given(logits, labels, prior / prior.sum(), matrix),
+            atol=1e-6,
+        )
+        fitted, same = fit_calibration(rows, given), fit_calibration(logits, labels)
+        assert torch.allclose(fitted.apply(rows), same.apply(logits), atol=1e-5)
+        assert fit_temperature(rows, given) == pytest.approx(fit_temperature(logits, labels))
+        near = with_neighbours(kind(other.posterior), given, kind(features))
+        assert torch.allclose(near, with_neighbours(other.posterior, labels, features), atol=1e-6)
+        losses = corrected_losses(rows, given, kind(matrix)).float()
+        assert torch.allclose(losses, corrected_losses(logits, labels, matrix).float(), atol=1e-5)
+    small = label_posterior(logits.numpy(), labels.numpy().astype(np.uint16))
+    assert torch.equal(small.posterior, label_posterior(logits, labels).posterior)
+
+
+@pytest.mark.parametrize("labels", [["a", "b"], [[0], [1, 2]], object()])
+def test_labels_that_are_no_numbers_get_one_sentence(labels):
+    with pytest.raises(DataError, match="labels must be a tensor, an array or a list of numbers"):
+        label_posterior(torch.randn(2, 3), labels)
+
+
+@pytest.mark.parametrize("judge", [label_posterior, rate_interval, fit_calibration])
+def test_probabilities_are_not_taken_for_logits(judge):
+    logits, labels = rough(0, 60, 4, 3.0)
+    for p in (logits.softmax(1), logits.softmax(1).numpy().round(4)):
+        with pytest.raises(DataError, match=r"these are probabilities.*log\(p\)"):
+            judge(p, labels)
+    judge(logits.softmax(1).log(), labels)
+    assert label_posterior(logits.softmax(1).log(), labels).rate == pytest.approx(
+        label_posterior(logits, labels).rate, abs=1e-6
+    )
 
 
 @pytest.mark.parametrize("name", BAD)

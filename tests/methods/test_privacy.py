@@ -271,7 +271,7 @@ def test_an_audit_tells_more_than_is_covered(name):
     privacy = {name: 8.0, **({"input_range": [0.0, 16.0]} if name == "clean_epsilon" else {})}
     ready = prepared(method="fedavg", privacy=privacy, audit={"share": "rate"})
     with pytest.raises(ConfigError, match=rf"privacy\.{name} covers"):
-        check_audit(ready)
+        check_audit(ready.experiment)
 
 
 def test_robust_goes_without_what_is_not_covered():

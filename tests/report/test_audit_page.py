@@ -210,7 +210,7 @@ def test_the_summary_of_one_site():
     assert found["strange inputs"] == str((one.strange >= 0.99).sum())
     assert found["taken for wrong, above 40%"] == str((one.wrong > 0.4).sum())
     assert found["to drop"] == str(200 - len(kept))
-    sure = (one.wrong > 0.4) & (one.confidence >= 0.9)
+    sure = (one.wrong > 0.4) & (one.confidence >= 0.9) & (one.suggested != one.labels)
     assert found["to correct"] == str(sure.sum())
     assert any(kept[id] != labels[id] for id in kept)
     counts = np.bincount(one.evidence)
@@ -306,6 +306,23 @@ def test_the_matrix_adds_up():
             assert int(cell) == len(same)
 
 
+def test_each_site_has_its_classes_and_estimated_confusions():
+    names, matrix = ("cat", "dog"), np.array([[0.9, 0.1], [0.25, 0.75]])
+    one = site(40, HOSTILE, classes=names, transition=matrix, prior=np.array([0.3, 0.7]))
+    page = audit_page("t", [one, site(40, "b", classes=names, seed=1)], nothing)
+    assert "<summary>b</summary>" in page
+    table = next(table for table in Text(page).tables if table[0][0] == "class")
+    assert table[0] == ["class", "labelled so", "estimated", "as cat", "as dog"]
+    cats = int((one.labels == 0).sum())
+    assert table[1:] == [
+        ["cat", str(cats), "12.0", "90%", "10%"],
+        ["dog", str(40 - cats), "28.0", "25%", "75%"],
+    ]
+    assert "was not recorded: clean.contribution" in page
+    many = site(40, classes=tuple(map(str, range(30))))
+    assert "They are in audit.json" in audit_page("t", [many], nothing)
+
+
 def test_many_classes_show_the_commonest_pairs():
     one = site(4000, classes=tuple(f"class {place}" for place in range(30)))
     *_, pairs = Text(audit_page("t", [one], nothing)).tables
@@ -333,6 +350,51 @@ def test_images_of_any_kind_become_bytes():
     broken = np.linspace(0, 16, 10_000).reshape(1, 1, 100, 100)
     broken[0, 0, 0, :3] = [1e9, np.inf, np.nan]  # a few pixels do not make all others black
     assert shades(broken).mean() > 100
+
+
+def shown(address):
+    kind, _, blob = address.removeprefix("data:image/").partition(";base64,")
+    picture = Image.open(io.BytesIO(base64.b64decode(blob)))
+    assert picture.format == kind.upper()
+    return picture
+
+
+@pytest.mark.parametrize(("most", "white"), [(1, 255), (16, 255), (31, 255), (32, 32), (200, 200)])
+def test_dark_bytes_are_stretched_by_one_scale_for_all_sites(most, white):
+    def pictures(number, places):
+        raw = np.zeros((len(places), 1, 2, 2), dtype=np.uint8)
+        raw[:, 0, 0, 0] = most if number else most // 2
+        return raw
+
+    data = data_of(audit_page("t", [site(3, "a"), site(3, "b")], pictures))
+    for owner, address in zip(data["site"], data["pictures"], strict=True):
+        light = np.asarray(shown(address)).max()
+        assert light == (white if owner else round(white * (most // 2) / most))
+
+
+def test_photos_are_shown_from_their_own_files(tmp_path):
+    one = site(6)
+    sizes = [(300, 200), (90, 400), (10, 6), None, (64, 64), (40, 40)]
+    for place, (id, size) in enumerate(zip(one.ids, sizes, strict=True)):
+        if size is not None:
+            Image.new("RGB", size, (10 * place, 90, 200)).save(tmp_path / id, "PNG")
+    (tmp_path / one.ids[4]).write_bytes(b"no picture any more")
+
+    def small(_, places):
+        return np.full((len(places), 3, 8, 8), 77, dtype=np.uint8)
+
+    data = data_of(audit_page("t", [one], small, root=tmp_path))
+    found = dict(zip(data["id"], map(shown, data["pictures"]), strict=True))
+    expected = [("JPEG", 128), ("JPEG", 90), ("PNG", 8), ("PNG", 8), ("PNG", 8), ("PNG", 40)]
+    for place, (id, (kind, side)) in enumerate(zip(one.ids, expected, strict=True)):
+        picture = found[id]
+        assert (picture.format, picture.size) == (kind, (side, side))
+        colour = np.asarray(picture)[side // 2, side // 2]
+        own = (10 * place, 90, 200) if place not in (3, 4) else (77, 77, 77)
+        assert np.abs(colour.astype(int) - own).max() <= 3
+    assert {shown(one).size for one in data_of(audit_page("t", [one], small))["pictures"]} == {
+        (8, 8)
+    }
 
 
 @pytest.mark.parametrize("shape", [(1, 300, 200), (3, 300, 200), (300, 200)])

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import argparse
 import math
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gcfl.base.errors import ConfigError
-from gcfl.base.files import write_atomic
 from gcfl.base.text import visible
 from gcfl.cli.settings import add_verb, settings_of
 
@@ -25,7 +23,8 @@ Below the run's folder, or --out, each site gets a folder of its own:
   audit.csv     a line per sample, worst first
   cleaned.csv   ids and labels of what is worth keeping, for gcfl run --labels
   audit.json    the site as a whole: its share of wrong labels, its confusions, its classes
-and audit.html is one offline page of all of them.
+and beside them audit.html, one offline page of all of them, and audit.json: the sites side by
+side, and how right it all is where the truth is known.
 """
 
 
@@ -55,7 +54,7 @@ def add(verbs: Any, common: argparse.ArgumentParser) -> None:
 
 def _audit(options: argparse.Namespace, rest: list[str]) -> None:
     from gcfl.api import audit
-    from gcfl.results.findings import need_parquet, write_findings
+    from gcfl.results.findings import need_parquet
 
     for name in ("threshold", "correct"):
         value = getattr(options, name)
@@ -64,24 +63,11 @@ def _audit(options: argparse.Namespace, rest: list[str]) -> None:
     if options.format == "parquet":
         need_parquet()
     found = audit(_run_of(options, rest))
-    by_run = found.prepared.experiment.audit
-    threshold = by_run.threshold if options.threshold is None else options.threshold
-    correct = by_run.correct if options.correct is None else options.correct
-    out = options.out or found.folder / "audit"
-    for site in found.sites:
-        write_findings(site, out / folder_name(site.site), correct, threshold, options.format)
-    page = _page(found, threshold, correct)
-    write_atomic(out / "audit.html", page.encode(errors="backslashreplace"))
+    threshold, correct = found.thresholds(options.threshold, options.correct)
+    asked = {"threshold": threshold, "correct": correct, "format": options.format}
+    out = found.write(options.out, **asked)
     _print(found, threshold, correct, options.quiet)
     print(out / "audit.html")
-
-
-def _page(found: Audit, threshold: float, correct: float) -> str:
-    from gcfl.report.audit_page import audit_page
-
-    title = f"Audit of {found.folder.name}"
-    samples = found.inputs, found.columns, found.typical
-    return audit_page(title, found.sites, *samples, threshold=threshold, correct=correct)
 
 
 def _run_of(options: argparse.Namespace, rest: list[str]) -> Any:
@@ -91,24 +77,22 @@ def _run_of(options: argparse.Namespace, rest: list[str]) -> Any:
     if len(rest) == 1 and not rest[0].endswith(".toml") and not rest[0].startswith("-"):
         raise ConfigError(f"{rest[0]} is neither a run folder nor a configuration")
     from gcfl.api import execute, warn_unused
+    from gcfl.engine.audit import check_audit
     from gcfl.engine.prepare import Given
     from gcfl.report.progress import Progress
 
     built, unused = settings_of(rest)
+    check_audit(built)  # before it trains for nothing
     with Progress(options.quiet) as progress:
         warn_unused(built, unused)
         return execute(built, Given(), options.runs, False, progress.start, progress.round)
-
-
-def folder_name(site: str) -> str:
-    """A site's name as that of a folder, whatever is in it."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "_", site).lstrip(".") or "site"
 
 
 def _print(found: Audit, threshold: float, correct: float, quiet: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from gcfl.report.audit_summary import NOT_HELPED, helped
     from gcfl.report.progress import escape
     from gcfl.results.findings import HEADS
 
@@ -116,11 +100,16 @@ def _print(found: Audit, threshold: float, correct: float, quiet: bool) -> None:
     table = Table(title="Labels, site by site")
     for name in HEADS:
         table.add_column(name, justify="left" if name == "site" else "right")
+    recorded = any(site.contribution for site in found.sites)
+    if recorded:
+        table.add_column("helped", justify="right")
     for site in found.sites:
-        table.add_row(*map(escape, site.row(threshold)))
+        row = [*site.row(threshold), *([helped([site])] if recorded else [])]
+        table.add_row(*map(escape, row))
     if not quiet:
         console.print(table)
-        for note in dict.fromkeys(note for site in found.sites for note in site.notes):
+        notes = [note for site in found.sites for note in site.notes]
+        for note in dict.fromkeys([*notes, *([] if recorded else [NOT_HELPED])]):
             console.print(visible(f"note: {note}"), soft_wrap=True, markup=False)
     if scores := found.scores(threshold, correct):
         texts = {

@@ -8,6 +8,7 @@ dropped. The server's clean set and the test set stay as they are.
 from __future__ import annotations
 
 import csv
+import logging
 from dataclasses import replace
 
 import numpy as np
@@ -19,6 +20,9 @@ from gcfl.data.noise import Truth, code
 from gcfl.data.partition import Partition
 from gcfl.data.source import Source, label_files, read_text
 
+log = logging.getLogger("gcfl.data")
+_OF_FINDINGS = {"wrong", "suggested", "action"}  # columns of audit.csv
+
 
 def read_cleaned(path: str) -> dict[str, str]:
     """Labels by id."""
@@ -27,6 +31,11 @@ def read_cleaned(path: str) -> dict[str, str]:
         table = csv.DictReader(read_text(str(file), "data.labels").splitlines())
         if not {"id", "label"} <= set(table.fieldnames or ()):
             raise DataError(f"{file} (data.labels) needs the columns id and label")
+        if set(table.fieldnames or ()) >= _OF_FINDINGS:
+            raise DataError(
+                f"{file} (data.labels) is an audit's list of findings, with the labels as they "
+                "were; take cleaned.csv, which lies beside it"
+            )
         for number, line in enumerate(table, start=2):
             id, label = line["id"], line["label"]
             if id is None or label is None:
@@ -56,6 +65,13 @@ def relabelled(
         raise DataError(
             f"{path} (data.labels) has no line for any of the clients' samples; its ids are like "
             f"{next(iter(labels_of), '')!r}, theirs like {ids[0]!r}"
+        )
+    if not has.all():
+        log.warning(
+            "%d of the clients' %d samples have no line in %s (data.labels) and are left out",
+            len(has) - int(has.sum()),
+            len(has),
+            path,
         )
     kept = partition.keep(has)
     if int(kept.sizes.min()) == 0:

@@ -63,11 +63,11 @@ class Source:
     validation_from_test: the server's clean set is cut from `test`, as the paper does with official
     test sets. own: somebody's own data, whose labels nobody vouches for. rows, of: where these
     samples are some of more, their rows among those, and how many those are. columns: a table's, in
-    the order of the features. names (n,): what their owner calls the samples, such as their files.
-    clients: where `groups` says whose each sample is, the clients' names in their order. alike: the
-    server's and the test set are cut from every group in equal shares. layout: how inputs came.
-    encoding: how a table's columns became features. Before they did, x (n, columns) holds objects:
-    the table's cells, as do the sets.
+    the order of the features. names (n,): what their owner calls the samples, such as their files;
+    root: the folder below which these are. clients: where `groups` says whose each sample is, the
+    clients' names in their order. alike: the server's and the test set are cut from every group in
+    equal shares. layout: how inputs came. encoding: how a table's columns became features. Before
+    they did, x (n, columns) holds objects: the table's cells, as do the sets.
     """
 
     name: str
@@ -87,6 +87,7 @@ class Source:
     alike: bool = False
     encoding: Encoding | None = None
     layout: Layout = AS_GIVEN
+    root: Path | None = None
 
     def __len__(self) -> int:
         return len(self.y)

@@ -4,11 +4,11 @@ more, and what the client kept from earlier looks (`gcfl.labels.evidence`) is pu
 
 from __future__ import annotations
 
-import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -25,8 +25,9 @@ from gcfl.labels.evidence import NEVER, fits, past, put_together
 from gcfl.labels.strangeness import Strangeness, fit_strangeness
 from gcfl.methods import Setting
 from gcfl.results.contribution import contributions
-from gcfl.results.findings import EVIDENCE, Findings, detection
+from gcfl.results.findings import EVIDENCE, Findings, need_parquet, scores
 from gcfl.results.folder import RunFolder
+from gcfl.results.frames import data_frame
 from gcfl.results.run import from_above
 
 _NO_EVIDENCE = (
@@ -117,12 +118,15 @@ class Judge:
 
 @dataclass(frozen=True, repr=False)
 class Audit:
-    """A run's sites, and how to look at their samples."""
+    """A run's sites, and how to look at their samples. root: the folder below which their ids are
+    image files.
+    """
 
     folder: Path
     sites: list[Findings]
     prepared: Prepared
     columns: tuple[str, ...] | None = None
+    root: Path | None = None
 
     def __repr__(self) -> str:
         """A line for each site, of many only the first."""
@@ -142,48 +146,63 @@ class Audit:
 
     @property
     def typical(self) -> tuple[FloatArray, FloatArray] | None:
-        """Mean and sd of each of a table's columns on the clean set."""
-        clean = self.prepared.federation.validation.x
-        if clean.ndim != 2:
+        """Mean and sd of each of a table's columns on the clean set; of images and texts, None."""
+        federation, clean = self.prepared.federation, self.prepared.federation.validation.x
+        layout, network = federation.layout, self.prepared.setting.network
+        if clean.ndim != 2 or network.tokens or layout.ids or layout.words is not None:
             return None
         return clean.double().mean(0).numpy(), clean.double().std(0).numpy()
 
     def scores(self, threshold: float = 0.5, correct: float = 0.9) -> dict[str, float] | None:
-        """Against the truth, where a simulation knows it: AUROC, average precision, precision and
-        recall at the threshold; the share of corrected labels that are right; AUROC of strange
-        inputs, where some belong to no class or were spoiled; the mean absolute error of the sites'
-        rates, and how many of their intervals hold the truth. NaN where a number is not defined.
+        """Against the truth of all sites, as `results.findings.scores` has it."""
+        return scores(self.sites, threshold, correct)
+
+    def to_frame(self, threshold: float | None = None, correct: float | None = None) -> Any:
+        """A pandas DataFrame with a row for each sample, as the sites' audit.csv have it."""
+        drop, least = self.thresholds(threshold, correct)
+        return data_frame([one for site in self.sites for one in site.lines(least, drop, True)])
+
+    def write(
+        self,
+        folder: str | os.PathLike[str] | None = None,
+        *,
+        threshold: float | None = None,
+        correct: float | None = None,
+        format: Literal["csv", "parquet"] = "csv",
+    ) -> Path:
+        """Write what `gcfl audit` writes, and return the folder: by default `audit` of the run's.
+
+        A folder for each site with audit.csv (or audit.parquet), audit.json and cleaned.csv;
+        audit.html, the page of all sites; and audit.json: what was found at each of them, and how
+        right it is where the truth is known. threshold: a label is called wrong above this
+        probability; correct: it is corrected where another one is at least so likely, else dropped;
+        unset: as the run's settings say. Files that an earlier audit wrote there are replaced.
         """
-        known = [site for site in self.sites if site.truth is not None]
-        if not known:
-            return None
-        truth = np.concatenate([site.truth for site in known if site.truth is not None])
-        wrong = np.concatenate([site.wrong for site in known])
-        strange = np.concatenate([site.strange for site in known])
-        odd = np.concatenate([site.odd for site in known if site.odd is not None])
-        found = detection(truth, wrong, threshold) | {
-            "strange_auroc": detection(odd, strange, threshold)["AUROC"]
-        }
-        rates = [float(np.mean(site.truth)) for site in known if site.truth is not None]
-        pairs = list(zip(known, rates, strict=True))
-        changes = [site.corrected(correct, threshold) or (0, 0) for site in known]
-        corrected, rightly = (sum(column) for column in zip(*changes, strict=True))
-        return {
-            **{
-                name.lower().replace(" ", "_"): math.nan if value is None else value
-                for name, value in found.items()
-            },
-            "corrected_right": rightly / corrected if corrected else math.nan,
-            "rate_error": float(np.mean([abs(site.rate - rate) for site, rate in pairs])),
-            "covered": float(
-                np.mean([site.interval[0] <= rate <= site.interval[1] for site, rate in pairs])
-            ),
-        }
+        if format not in ("csv", "parquet"):
+            raise ConfigError(f"format must be 'csv' or 'parquet', got {format!r}")
+        if format == "parquet":
+            need_parquet()
+        out = self.folder / "audit" if folder is None else Path(folder)
+        asked = self.thresholds(threshold, correct)
+        from_above("report.audit_folder", "write_audit", self, out, *asked, format)
+        return out
+
+    def thresholds(self, threshold: float | None, correct: float | None) -> tuple[float, float]:
+        """(threshold, correct) as asked, else those of the run."""
+        asked = {"threshold": threshold, "correct": correct}
+        for name, value in asked.items():
+            number = isinstance(value, int | float)
+            if value is not None and not (number and 0 <= value <= 1):
+                raise ConfigError(f"{name} must be in [0, 1], got {value!r}")
+        own = self.prepared.experiment.audit
+        return (
+            own.threshold if threshold is None else threshold,
+            own.correct if correct is None else correct,
+        )
 
 
-def check_audit(prepared: Prepared) -> None:
+def check_audit(experiment: Experiment) -> None:
     """A sentence where nothing can judge the sites' labels, or what that tells is not covered."""
-    experiment = prepared.experiment
     if experiment.privacy.clean_epsilon is not None:
         raise ConfigError(
             "an audit compares samples with the clean set, which tells more of it than "
@@ -194,7 +213,7 @@ def check_audit(prepared: Prepared) -> None:
             f"audit.share = {experiment.audit.share!r} tells more of the clients than "
             "privacy.client_epsilon covers"
         )
-    if not prepared.method.server.shares:
+    if not experiment.assembled().server.shares:
         raise ConfigError(
             "an audit needs one model that all sites trained; with "
             f"{experiment.method} every client has its own"
@@ -204,9 +223,9 @@ def check_audit(prepared: Prepared) -> None:
 def audit_run(folder: RunFolder, experiment: Experiment, given: Given) -> Audit:
     """Every client of a finished run."""
     groups, _ = folder.read_model()
+    check_audit(experiment)
     source, federation = federate(experiment, given)
     prepared = prepare(experiment, given, (source, federation))
-    check_audit(prepared)
     held = [one["samples"] for one in folder.read_clients()]
     if held and held != prepared.holdings["sizes"]:
         raise ConfigError(
@@ -235,7 +254,9 @@ def audit_run(folder: RunFolder, experiment: Experiment, given: Given) -> Audit:
             wrong, right = truth.noisy[shard.ids] & ~spoiled, truth.labels[shard.ids]
             found = replace(found, truth=wrong, odd=odd, right=right)
         sites.append(found)
-    return Audit(folder.path, sites, prepared, source.columns)
+    # What noise has spoiled is shown as it was trained on.
+    root = None if "attribute" in experiment.data.kinds else source.root
+    return Audit(folder.path, sites, prepared, source.columns, root)
 
 
 def _memory(folder: RunFolder) -> Mapping[int, Groups]:

@@ -146,7 +146,7 @@ def export(experiment: Experiment, folder: Path, sites: tuple[str, ...] = ()) ->
         text = _PARTS.format(clients=len(prepared.federation.clients))
     ready = prepared.experiment
     if ready.audit.asked:
-        check_audit(prepared)
+        check_audit(prepared.experiment)
     ready, code = _with_code(ready, files)
     files |= code
     private = ready.privacy.clean_epsilon or ready.privacy.client_epsilon

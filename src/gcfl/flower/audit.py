@@ -22,6 +22,7 @@ from flwr.serverapp import Grid
 from gcfl.base.data_types import IntArray, Shard, Tree
 from gcfl.base.files import locked, write_atomic, write_json
 from gcfl.base.seal import sealed
+from gcfl.data import Source
 from gcfl.engine.audit import Judge
 from gcfl.engine.checkpoint import Checkpoint
 from gcfl.engine.prepare import Prepared
@@ -90,7 +91,7 @@ def write_at_site(
     options: AuditOptions,
     setting: Setting,
     shard: Shard,
-    columns: tuple[str, ...] | None,
+    source: Source,
 ) -> None:
     """The four files, which nobody but the site's own user can read."""
 
@@ -108,10 +109,11 @@ def write_at_site(
         f"Audit of {found.site}",
         [found],
         inputs,
-        columns,
+        source.columns,
         typical,  # type: ignore[arg-type]
         threshold=options.threshold,
         correct=options.correct,
+        root=source.root,
     )
     write_atomic(folder / "audit.html", page.encode(errors="backslashreplace"))
     for path in folder.iterdir():

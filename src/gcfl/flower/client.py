@@ -193,9 +193,8 @@ def client_app(site_of: Callable[[Context], Site]) -> ClientApp:
             ids, seed = site.source.ids_of(site.shard.ids), site.setting.seed
             judge = request.judge(site.setting)
             found = judge.findings(site.name, site.shard, ids, memory, seed)
-        columns = site.source.columns
         folder = site.folder / "audit"
-        write_at_site(found, folder, request.options, site.setting, site.shard, columns)
+        write_at_site(found, folder, request.options, site.setting, site.shard, site.source)
         share = share_of(found, lower(request.options.share, allowed(context)))
         return Message(RecordDict({FACTS: ConfigRecord(share)}), reply_to=message)
 

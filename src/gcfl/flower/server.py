@@ -76,7 +76,7 @@ def serve(
                 )
         audits = prepared.experiment.audit.asked
         if audits:
-            check_audit(prepared)
+            check_audit(prepared.experiment)
         folder = RunFolder(out / f"{prepared.experiment.folder_name()}{suffix}")
         folder.path.mkdir(parents=True, exist_ok=True)
         clients = prepared.federation.clients

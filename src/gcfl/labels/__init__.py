@@ -5,9 +5,9 @@ clients or rounds.
     found = label_posterior(logits, labels)
     found.rate, found.right, found.suggested
 
-logits (n, C) are the model's, labels (n,) the observed class numbers. `fit_calibration` of clean
-samples makes a weak model's logits fit for it; `corrected_losses` trains with what was found. See
-`docs/labels.md`.
+logits (n, C) are the model's, labels (n,) the observed class numbers, as tensors, arrays or lists;
+of probabilities p give log(p). `fit_calibration` of clean samples makes a weak model's logits fit
+for it; `corrected_losses` trains with what was found. See `docs/labels.md`.
 """
 
 from gcfl.labels.calibration import Calibration, fit_calibration, fit_temperature, pool_rates

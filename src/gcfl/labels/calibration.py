@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from gcfl.base.errors import DataError
-from gcfl.labels.checks import checked
+from gcfl.labels.checks import Given, checked, checked_logits, tensor
 
 COLDEST, WARMEST = 0.05, 20.0
 _HALVINGS = 40
@@ -40,24 +40,24 @@ class Calibration:
     bias: Tensor
     prior: Tensor
 
-    def apply(self, logits: Tensor) -> Tensor:
+    def apply(self, logits: Given) -> Tensor:
         """z / τ + b for logits (..., C), in float64; their own temperature is 1."""
-        return logits.double() / self.temperature + self.bias
+        return tensor(logits, "logits").double() / self.temperature + self.bias
 
 
-def fit_temperature(logits: Tensor, labels: Tensor) -> float:
+def fit_temperature(logits: Given, labels: Given) -> float:
     """τ that minimises -Σ_j log softmax(z_j / τ)[y_j], from logits (n, C) and clean labels (n,).
 
     τ stays in [0.05, 20]: a model without a mistake has no finite best one, and neither has one
     that knows nothing.
     """
-    logits, labels = _prepared(logits, labels)
+    logits, labels = _prepared(*checked(logits, labels))
     return _search(logits, labels, lambda sharpness: (logits * sharpness).softmax(1))
 
 
-def fit_calibration(logits: Tensor, labels: Tensor) -> Calibration:
+def fit_calibration(logits: Given, labels: Given) -> Calibration:
     """τ and the class bias b, from logits (n, C) and clean labels (n,)."""
-    logits, labels = _prepared(logits, labels)
+    logits, labels = _prepared(*checked_logits(logits, labels))
     n, classes = logits.shape
     seen = torch.bincount(labels, minlength=classes).to(logits.dtype)
     bias = torch.zeros_like(seen)
@@ -96,7 +96,6 @@ def pool_rates(rates: Sequence[float], sizes: Sequence[int]) -> tuple[float, flo
 
 
 def _prepared(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    logits, labels = checked(logits, labels)
     return logits - logits.amax(1, keepdim=True), labels
 
 

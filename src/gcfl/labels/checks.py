@@ -2,14 +2,47 @@
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from gcfl.base.errors import DataError
+from gcfl.base.errors import DataError, one_line
+
+Given = Tensor | npt.ArrayLike
+_ROUNDED = 1e-3  # so far from 1 are sums of probabilities that were rounded
 
 
-def checked(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+def tensor(values: Given, name: str) -> Tensor:
+    """A tensor as it is; an array of numpy's, or a list of numbers, as one."""
+    if isinstance(values, Tensor):
+        return values
+    try:
+        found = np.asarray(values)
+        # torch knows little of unsigned numbers
+        return torch.tensor(found.astype(np.int64) if found.dtype.kind in "iu" else found)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise DataError(
+            f"{name} must be a tensor, an array or a list of numbers ({one_line(error)})"
+        ) from None
+
+
+def checked_logits(logits: Given, labels: Given) -> tuple[Tensor, Tensor]:
+    """As `checked`; what can only be probabilities is refused: taken for logits, they would say
+    that a model hardly knows anything.
+    """
+    found, coded = checked(logits, labels)
+    if bool((found >= 0).all()) and bool(((found.sum(1) - 1).abs() < _ROUNDED).all()):
+        raise DataError(
+            "logits must come before the softmax, but these are probabilities: no row has a number "
+            "below 0, and each adds up to 1; give their logarithm, log(p), which serves as well"
+        )
+    return found, coded
+
+
+def checked(logits: Given, labels: Given) -> tuple[Tensor, Tensor]:
     """Logits (n, C) in float64 and labels (n,) in int64, without their history."""
+    logits, labels = tensor(logits, "logits"), tensor(labels, "labels")
     if logits.ndim != 2 or logits.shape[1] < 2:
         raise DataError(
             "label posteriors need logits of shape (n, C) with at least two classes, got shape "
@@ -40,8 +73,9 @@ def checked(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     return logits.detach().double(), labels.detach().long()
 
 
-def distribution(values: Tensor, classes: int, name: str) -> Tensor:
+def distribution(values: Given, classes: int, name: str) -> Tensor:
     """(C,) a class prior: positive, sum 1."""
+    values = tensor(values, name)
     if values.shape != (classes,):
         raise DataError(f"{name} must have shape ({classes},), got {tuple(values.shape)}")
     values = values.detach().double()
@@ -51,8 +85,9 @@ def distribution(values: Tensor, classes: int, name: str) -> Tensor:
     return values
 
 
-def stochastic(matrix: Tensor, classes: int, name: str) -> Tensor:
+def stochastic(matrix: Given, classes: int, name: str) -> Tensor:
     """(C, C) a transition matrix: rows of non-negative numbers with sum 1."""
+    matrix = tensor(matrix, name)
     if matrix.shape != (classes, classes):
         raise DataError(f"{name} must have shape ({classes}, {classes}), got {tuple(matrix.shape)}")
     matrix = matrix.detach().double()

@@ -13,8 +13,10 @@ import math
 import torch
 from torch import Tensor
 
+from gcfl.labels.checks import Given, tensor
 
-def corrected_losses(logits: Tensor, labels: Tensor, transition: Tensor) -> Tensor:
+
+def corrected_losses(logits: Given, labels: Given, transition: Given) -> Tensor:
     """(..., n) the loss of each sample, from logits (..., n, C), labels (..., n) or (n,), and T
     (C, C), or one T per client (m, C, C) for logits (m, n, C).
 
@@ -23,7 +25,9 @@ def corrected_losses(logits: Tensor, labels: Tensor, transition: Tensor) -> Tens
     constant loss and no gradient: it says nothing of the class. Nothing here looks at values, so it
     can be batched over clients by `torch.func.vmap`.
     """
-    return losses_from_columns(logits, labels, log_columns(transition.to(logits.dtype)))
+    logits, labels = tensor(logits, "logits"), tensor(labels, "labels")
+    matrix = tensor(transition, "transition").to(logits.dtype)
+    return losses_from_columns(logits, labels, log_columns(matrix))
 
 
 def losses_from_columns(logits: Tensor, labels: Tensor, columns: Tensor) -> Tensor:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from gcfl.base import rng
 from gcfl.base.errors import ConfigError
 from gcfl.labels import em
-from gcfl.labels.checks import checked
+from gcfl.labels.checks import Given, checked_logits
 from gcfl.labels.posterior import NoiseModel, fit_samples, rule_of
 
 _AT_ONCE = 200_000  # weights held in memory together
 
 
 def rate_interval(
-    logits: Tensor,
-    labels: Tensor,
+    logits: Given,
+    labels: Given,
     model: NoiseModel | None = None,
     *,
     seed: int = 0,
@@ -35,7 +34,7 @@ def rate_interval(
     if resamples < 2:
         raise ConfigError(f"resamples must be at least 2, got {resamples!r}")
     model = model or NoiseModel()
-    logits, labels = checked(logits, labels)
+    logits, labels = checked_logits(logits, labels)
     rule = rule_of(model, logits.shape[1])
     n = len(labels)
     draw = rng.stream(seed, "labels", "bootstrap")

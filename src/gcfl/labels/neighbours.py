@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from gcfl.base import rng
+from gcfl.labels.checks import Given, tensor
 
 NEAREST = 10
 _PASSES, _STILL = 30, 1e-4  # the new w gives new ℓ; so often, or until no w moves by more
@@ -28,12 +29,13 @@ _LEAST = 1e-3  # rates stay this far from 0 and 1
 _AT_ONCE = 20_000_000  # similarities held in memory together
 
 
-def with_neighbours(posterior: Tensor, labels: Tensor, features: Tensor) -> Tensor:
+def with_neighbours(posterior: Given, labels: Given, features: Given) -> Tensor:
     """(n, C) the posterior of each sample's class in the light of labels nearby.
 
     posterior (n, C) with labels (n,) and features (n, d), in which alike means a large cosine.
     """
-    n = len(labels)
+    posterior, labels = tensor(posterior, "posterior"), tensor(labels, "labels").long()
+    features, n = tensor(features, "features"), len(labels)
     k = min(NEAREST, n - 1)
     if k < 2 or posterior.shape[1] < 2:
         return posterior

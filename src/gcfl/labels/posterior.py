@@ -28,7 +28,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from gcfl.base.errors import ConfigError, DataError, one_of
 from gcfl.labels import em
-from gcfl.labels.checks import checked, distribution, stochastic
+from gcfl.labels.checks import Given, checked_logits, distribution, stochastic, tensor
 
 Transition = Literal["uniform", "full", "auto"]
 Skew = Literal["auto", "classes", "labels"]
@@ -55,7 +55,7 @@ class NoiseModel:
     transition: Transition = "uniform"
     pseudo_counts: float = 20.0
     temperature: float | None = None
-    train_prior: Tensor | None = None
+    train_prior: Given | None = None
     prior_rate: float | None = None
     rate_weight: float = 0.0
     skew: Skew = "auto"
@@ -116,22 +116,24 @@ class LabelPosterior:
 
 
 def label_posterior(
-    logits: Tensor, labels: Tensor, model: NoiseModel | None = None
+    logits: Given, labels: Given, model: NoiseModel | None = None
 ) -> LabelPosterior:
     """Noise rate, class prior and the posterior of each sample, from logits (n, C) and observed
-    labels (n,) of one client. All results are in float64.
+    labels (n,) of one client: tensors, arrays of numpy's or lists. All results are tensors in
+    float64.
     """
-    return label_posteriors(logits, labels, [len(labels)], model)[0]
+    labels = tensor(labels, "labels")
+    return label_posteriors(logits, labels, [labels.numel()], model)[0]
 
 
 def label_posteriors(
-    logits: Tensor, labels: Tensor, sizes: Sequence[int], model: NoiseModel | None = None
+    logits: Given, labels: Given, sizes: Sequence[int], model: NoiseModel | None = None
 ) -> list[LabelPosterior]:
     """`label_posterior` of many clients at once: their samples one after the other, `sizes` of
     them each. The numbers are those of one call per client.
     """
     model = model or NoiseModel()
-    logits, labels = checked(logits, labels)
+    logits, labels = checked_logits(logits, labels)
     sizes = [int(size) for size in sizes]
     if sum(sizes) != len(labels) or min(sizes) < 1:
         raise DataError(
@@ -156,12 +158,12 @@ def label_posteriors(
 
 
 def posterior_given(
-    logits: Tensor,
-    labels: Tensor,
-    prior: Tensor,
-    transition: Tensor,
+    logits: Given,
+    labels: Given,
+    prior: Given,
+    transition: Given,
     temperature: float = 1.0,
-    train_prior: Tensor | None = None,
+    train_prior: Given | None = None,
 ) -> Tensor:
     """(n, C) the posterior q of the true class under a given π (C,), T (C, C) and τ: one E step.
 
@@ -169,7 +171,7 @@ def posterior_given(
     """
     if not 0 < temperature < math.inf:
         raise ConfigError(f"temperature must be in (0, inf), got {temperature!r}")
-    logits, labels = checked(logits, labels)
+    logits, labels = checked_logits(logits, labels)
     classes = logits.shape[1]
     scaled = distribution(prior, classes, "prior").log()
     if train_prior is not None:

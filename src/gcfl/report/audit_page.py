@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
+from pathlib import Path
 from typing import Any
 
 from gcfl import __version__
 from gcfl.report.audit_samples import Inputs, Typical, class_names, json_block, samples
 from gcfl.report.audit_summary import commonest_pairs, label_counts, percent, summary
-from gcfl.report.markup import document, scrolling
+from gcfl.report.markup import document, html_table, scrolling
 from gcfl.results.findings import Findings
 
 _MOST_CLASSES = 20  # of a matrix that one can still read; also the pairs shown where there are more
+_MOST_SITES = 50  # whose classes the page has
 
 
 def audit_page(
@@ -28,6 +30,7 @@ def audit_page(
     threshold: float = 0.5,
     embedded: int = 500,
     correct: float = 0.9,
+    root: Path | None = None,
 ) -> str:
     """The page's text.
 
@@ -36,12 +39,13 @@ def audit_page(
     `embedded` samples only. columns: the names of a table's columns. typical: mean and standard
     deviation of each on the clean set; without them a table's rows show no columns. threshold: a
     label is taken for wrong above this probability; correct: it is then corrected where another
-    class is at least so likely, else dropped, as in cleaned.csv.
+    class is at least so likely, else dropped, as in cleaned.csv. root: the folder below which ids
+    are image files, which are then shown in place of what the model got of them.
     """
-    data = samples(sites, inputs, columns, typical, embedded)
+    data = samples(sites, inputs, columns, typical, embedded, root)
     body = [f"<h1>{escape(title)}</h1>", *summary(sites, threshold, correct)]
     if data["id"]:
-        body += [*_confusion(sites), *_filters(data, threshold), *_lists(data)]
+        body += [*_confusion(sites), *_by_site(sites), *_filters(data, threshold), *_lists(data)]
     else:
         body.append("<p>There are no samples.</p>")
     body.append(f'<p class="note">Page made by gcfl {escape(__version__)}.</p>')
@@ -87,6 +91,30 @@ def _confusion(sites: Sequence[Findings]) -> list[str]:
         scrolling(f'<table class="matrix" aria-labelledby="matrix">{inside}</table>'),
         press,
     ]
+
+
+def _by_site(sites: Sequence[Findings]) -> list[str]:
+    """Each site's class balance and estimated confusions, folded up."""
+    head = "<h2>Classes and their labels, site by site</h2>"
+    most = max(len(site.classes) for site in sites)
+    if most > _MOST_CLASSES or len(sites) > _MOST_SITES:
+        return [head, "<p>They are in audit.json, in the folder of each site.</p>"]
+    note = (
+        "A line per class: how many samples are labelled so, how many are estimated to be of it, "
+        "and which labels samples of the class get, as estimated from all samples of the site."
+    )
+    parts = [head, f'<p class="note">{note}</p>']
+    for site in sites:
+        heads = ["class", "labelled so", "estimated", *(f"as {name}" for name in site.classes)]
+        rows = [
+            [name, f"{one['labelled']:,}", f"{one['estimated']:,.1f}", *map(percent, shares)]
+            for (name, one), shares in zip(
+                site.summary()["classes"].items(), site.transition, strict=True
+            )
+        ]
+        inside = html_table(heads, rows, kind="sites")
+        parts.append(f"<details><summary>{escape(site.site)}</summary>{inside}</details>")
+    return parts
 
 
 def _cell(names: Sequence[str], label: int, suggested: int, times: int, most: int) -> str:

@@ -10,12 +10,14 @@ import io
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from gcfl.base.data_types import FloatArray, IntArray
+from gcfl.data.readers.images import fit
 from gcfl.results.findings import EVIDENCE, STRANGE, Findings
 
 Inputs = Callable[[int, IntArray], npt.NDArray[Any] | None]
@@ -23,6 +25,8 @@ Typical = tuple[FloatArray, FloatArray]
 
 _PARTS = 10_000  # probabilities are whole numbers of this part: short, and as exact as audit.csv
 _SIDE = 128  # pixels of a picture, at most
+_FEW_PIXELS = 64  # of a side: so small a picture is kept to the pixel
+_DARK = 32  # bytes below it are as good as black
 _PIXELS = 1_000_000  # that are looked at to find black and white
 _COLUMNS = 3  # of a table's row
 _FOR_STRANGE = 5  # one in so many embedded samples may be there as a strange input alone
@@ -49,6 +53,7 @@ def samples(
     columns: tuple[str, ...] | None,
     typical: Typical | None,
     embedded: int,
+    root: Path | None = None,
 ) -> dict[str, Any]:
     """All samples, the likeliest wrong label first: a list for each of their features, in the same
     order. `rows`: the numbers of those that carry a picture or columns.
@@ -63,7 +68,7 @@ def samples(
     ids = [id for site in sites for id in site.ids]
     known = [site.truth if site.truth is not None else np.full(len(site), -1) for site in sites]
     rows = _carried(strange, embedded)
-    pictures, cells = _carry(rows, owner, place, sites, inputs, columns, typical)
+    pictures, cells = _carry(rows, owner, place, sites, inputs, columns, typical, root)
     return {
         "parts": _PARTS,
         "strangeFrom": round(STRANGE * _PARTS),
@@ -135,21 +140,26 @@ def _carry(
     inputs: Inputs,
     columns: tuple[str, ...] | None,
     typical: Typical | None,
+    root: Path | None,
 ) -> tuple[list[str | None] | None, list[list[str]] | None]:
     """By carrying row: its picture, and its strangest columns. None where no row has any."""
     pictures: list[str | None] = [None] * len(rows)
     cells: list[list[str]] = [[] for _ in rows]
+    found: list[tuple[int, IntArray, npt.NDArray[Any]]] = []
     for site in range(len(sites)):
         mine = np.flatnonzero(owner[rows] == site)
         given = inputs(site, place[rows[mine]]) if len(mine) else None
-        if given is None:
-            continue
-        raw = np.asarray(given)
-        if raw.dtype.kind not in "biuf":
-            continue
+        if given is not None and np.asarray(given).dtype.kind in "biuf":
+            found.append((site, mine, np.asarray(given)))
+    top = max(
+        (int(raw.max()) for *_, raw in found if raw.dtype == np.uint8 and raw.size), default=255
+    )
+    for site, mine, raw in found:
         if _is_image(raw):
-            for number, picture in zip(mine, map(png, as_bytes(raw)), strict=True):
-                pictures[number] = picture
+            for number, image in zip(mine, as_bytes(raw, top), strict=True):
+                id = sites[site].ids[place[rows[number]]]
+                whole = None if root is None else original(root / id, image.shape[-1])
+                pictures[number] = png(image) if whole is None else whole
         elif raw.ndim == 2 and typical is not None:
             for number, texts in zip(mine, strangest(raw, columns, typical), strict=True):
                 cells[number] = texts
@@ -163,13 +173,16 @@ def _is_image(raw: npt.NDArray[Any]) -> bool:
     return raw.ndim == 3 or (raw.ndim == 4 and raw.shape[1] in (1, 3))
 
 
-def as_bytes(raw: npt.NDArray[Any]) -> Iterator[npt.NDArray[np.uint8]]:
-    """Images (m, channels, height, width) or (m, height, width), each as 0 to 255. Numbers from 0
-    to 1 are shares of white; any others are stretched from the darkest to the lightest of these
-    images, but for the last thousandth on both sides, which a few broken pixels may hold.
+def as_bytes(raw: npt.NDArray[Any], top: int = 255) -> Iterator[npt.NDArray[np.uint8]]:
+    """Images (m, channels, height, width) or (m, height, width), each as 0 to 255. Bytes stay as
+    they are, unless `top`, the largest of all pictures, is so small that one would see nothing:
+    masks, or digits of 16 greys. Numbers from 0 to 1 are shares of white; any others are stretched
+    from the darkest to the lightest of these images, but for the last thousandth on both sides,
+    which a few broken pixels may hold.
     """
     if raw.dtype == np.uint8:
-        yield from raw
+        scale = 255 / top if 0 < top < _DARK else 1
+        yield from (np.round(image * scale).astype(np.uint8) for image in raw)
         return
     low, high = _range(raw)
     for image in raw:
@@ -190,6 +203,26 @@ def _range(raw: npt.NDArray[Any]) -> tuple[float, float]:
 
 def png(image: npt.NDArray[np.uint8]) -> str:
     """One image (1 or 3, height, width) or (height, width) as an address that carries it."""
+    return _address(image, "PNG")
+
+
+def original(path: Path, least: int) -> str | None:
+    """A photo's own file as such an address: cut to a square, as the model saw it, with more pixels
+    than the `least` that the model got, where the file has more. None where it cannot be read now.
+    """
+    from PIL import Image
+
+    try:
+        with Image.open(path) as opened:
+            side = min(_SIDE, max(least, min(opened.size)))
+            opened.draft(None, (side, side))  # a large JPEG is decoded as a smaller one
+            image = fit(opened, side)
+    except Exception:  # whatever decoders raise: the file may not be what it was
+        return None
+    return _address(image, "JPEG" if image.shape[-1] > _FEW_PIXELS else "PNG")
+
+
+def _address(image: npt.NDArray[np.uint8], kind: str) -> str:
     from PIL import Image
 
     flat = image[0] if image.ndim == 3 and len(image) == 1 else image
@@ -198,8 +231,8 @@ def png(image: npt.NDArray[np.uint8]) -> str:
     )
     picture.thumbnail((_SIDE, _SIDE))
     file = io.BytesIO()
-    picture.save(file, "PNG", optimize=True)
-    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
+    picture.save(file, kind, optimize=True)
+    return f"data:image/{kind.lower()};base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
 def strangest(

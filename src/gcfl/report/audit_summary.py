@@ -13,7 +13,7 @@ import numpy as np
 from gcfl.base.data_types import IntArray
 from gcfl.report.audit_samples import class_names, coded
 from gcfl.report.markup import html_table
-from gcfl.results.findings import EVIDENCE, STRANGE, Findings, detection
+from gcfl.results.findings import CORRECT, DROP, EVIDENCE, STRANGE, Findings, detection
 
 _MEANS = {
     "unused": "by models of several rounds, none of which trained on the sample",
@@ -26,7 +26,11 @@ _SCORES = {
     "precision": "the share of wrong labels among those above the threshold",
     "recall": "the share of all wrong labels that are above the threshold",
 }
+_CHANGES = (CORRECT, DROP)
 _HELPED = "how much it helped the model"
+NOT_HELPED = (
+    "How much each site helped the model was not recorded: clean.contribution = true does that."
+)
 Row = list[tuple[str, str]]
 
 
@@ -63,7 +67,7 @@ def _row(name: str, sites: Sequence[Findings], threshold: float, correct: float)
     """One site, or several taken together, as heads and texts."""
     size = sum(map(len, sites))
     above = sum(int((site.wrong > threshold).sum()) for site in sites)
-    kept = sum(sum(1 for _ in site.cleaned(correct, threshold)) for site in sites)
+    actions = [site.actions(correct, threshold) for site in sites]
     shares = [site.rate * len(site) for site in sites if len(site)]
     rate = percent(sum(shares) / size) if size else "-"
     if len(sites) == 1 and size and not any(map(math.isnan, sites[0].interval)):
@@ -75,15 +79,14 @@ def _row(name: str, sites: Sequence[Findings], threshold: float, correct: float)
         ("wrong labels, estimated (95% interval)", rate),
         ("strange inputs", _strange(sites)),
         (f"taken for wrong, above {percent(threshold)}", f"{above:,}"),
-        ("to correct", f"{above - (size - kept):,}"),
-        ("to drop", f"{size - kept:,}"),
+        *((f"to {one}", f"{sum(int((a == one).sum()) for a in actions):,}") for one in _CHANGES),
         ("commonest mistake", _commonest(sites)),
         ("judged", _evidence(sites)),
-        (_HELPED, _helped(sites)),
+        (_HELPED, helped(sites)),
     ]
 
 
-def _helped(sites: Sequence[Findings]) -> str:
+def helped(sites: Sequence[Findings]) -> str:
     """Of one site: the gain with its interval where rounds left clients out, else the cosine."""
     found = sites[0].contribution if len(sites) == 1 else {}
     if not found:
@@ -134,7 +137,8 @@ def _legend(sites: Sequence[Findings], threshold: float, correct: float) -> list
     """What the words of the table mean, those that are used."""
     lines = [
         f"A label is taken for wrong where that is likelier than {percent(threshold)}. It is "
-        f"corrected where another class is at least {percent(correct)} likely, else dropped."
+        f"corrected where another class is at least {percent(correct)} likely, kept where it is "
+        "still the likeliest and likelier than not, else dropped."
     ]
     if _strange(sites) != "-":
         lines.append(
@@ -145,6 +149,8 @@ def _legend(sites: Sequence[Findings], threshold: float, correct: float) -> list
             "Gain: what leaving the site out of the mean costs on clean samples, in loss; cosine: "
             "of its updates with the server's own step on those, which rare classes lower too."
         )
+    elif len(sites) > 1:
+        lines.append(NOT_HELPED)
     used = {EVIDENCE[place] for site in sites for place in set(site.evidence.tolist())}
     means = "; ".join(f"{name}, {text}" for name, text in _MEANS.items() if name in used)
     return [*lines, f"Judged: {means}."] if used else lines

@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib.util
 import io
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -31,6 +31,7 @@ from gcfl.results.run import from_above
 EVIDENCE = ("unused", "looks", "final")
 HEADS = ["site", "samples", "wrong labels, %", "called wrong", "strange inputs"]
 KEEP, CORRECT, DROP = "keep", "correct", "drop"
+_LIKELY = 0.5  # of a label
 
 
 @dataclass(frozen=True, repr=False)
@@ -100,13 +101,16 @@ class Findings:
         return table
 
     def action(self, place: int, correct: float = 0.9, drop: float = 0.5) -> str:
-        """What becomes of a sample: kept as it is where the label is probably right; corrected
-        where another is at least as likely as `correct`; dropped where the label is wrong with more
-        than `drop` and no other is likely.
+        """What becomes of a sample: kept where its label is wrong with at most `drop`; corrected
+        where another label is at least as likely as `correct`; dropped where no label is likely.
+        One whose own label is the likeliest, and likelier than not, is kept whatever is asked.
         """
         if self.wrong[place] <= drop:
             return KEEP
-        return CORRECT if self.confidence[place] >= correct else DROP
+        likely = self.confidence[place]
+        if self.suggested[place] == self.labels[place]:
+            return KEEP if likely >= min(correct, _LIKELY) else DROP
+        return CORRECT if likely >= correct else DROP
 
     def line(self, place: int, correct: float = 0.9, drop: float = 0.5) -> dict[str, Any]:
         """One sample, as audit.csv has it."""
@@ -122,6 +126,13 @@ class Findings:
             "action": self.action(place, correct, drop),
         }
         return found if self.truth is None else {**found, "truth": int(self.truth[place])}
+
+    def lines(
+        self, correct: float = 0.9, drop: float = 0.5, named: bool = False
+    ) -> list[dict[str, Any]]:
+        """All samples, worst first. named: each with its site."""
+        lines = (self.line(int(place), correct, drop) for place in self.worst_first)
+        return [{"site": self.site, **line} if named else line for line in lines]
 
     def summary(self) -> dict[str, Any]:
         """The site as a whole, as audit.json has it."""
@@ -151,12 +162,17 @@ class Findings:
                 label = (self.labels if action == KEEP else self.suggested)[place]
                 yield self.ids[place], self.classes[int(label)]
 
+    def actions(self, correct: float = 0.9, drop: float = 0.5) -> npt.NDArray[np.str_]:
+        """(n,) what becomes of each sample."""
+        return np.array(
+            [self.action(place, correct, drop) for place in range(len(self))], dtype=str
+        )
+
     def corrected(self, correct: float = 0.9, drop: float = 0.5) -> tuple[int, int] | None:
         """How many labels are corrected, and how many of those rightly; None where nobody knows."""
         if self.right is None:
             return None
-        actions = [self.action(place, correct, drop) for place in range(len(self))]
-        changed = np.array(actions, dtype=object) == CORRECT
+        changed = self.actions(correct, drop) == CORRECT
         return int(changed.sum()), int((self.suggested == self.right)[changed].sum())
 
 
@@ -183,6 +199,40 @@ def detection(
     }
 
 
+def scores(
+    sites: Sequence[Findings], threshold: float = 0.5, correct: float = 0.9
+) -> dict[str, float] | None:
+    """Against the truth, where a simulation knows it: AUROC, average precision, precision and
+    recall at the threshold; the share of corrected labels that are right; AUROC of strange inputs,
+    where some belong to no class or were spoiled; the mean absolute error of the sites' rates, and
+    how many of their intervals hold the truth. NaN where a number is not defined.
+    """
+    known = [(site, site.truth) for site in sites if site.truth is not None]
+    if not known:
+        return None
+    truth = np.concatenate([bad for _, bad in known])
+    wrong = np.concatenate([site.wrong for site, _ in known])
+    strange = np.concatenate([site.strange for site, _ in known])
+    odd = np.concatenate([np.zeros(0, bool) if site.odd is None else site.odd for site, _ in known])
+    found = detection(truth, wrong, threshold) | {
+        "strange_auroc": detection(odd, strange, threshold)["AUROC"]
+    }
+    rates = [(site, float(np.mean(bad))) for site, bad in known]
+    changes = [site.corrected(correct, threshold) or (0, 0) for site, _ in known]
+    corrected, rightly = (sum(column) for column in zip(*changes, strict=True))
+    return {
+        **{
+            name.lower().replace(" ", "_"): math.nan if value is None else value
+            for name, value in found.items()
+        },
+        "corrected_right": rightly / corrected if corrected else math.nan,
+        "rate_error": float(np.mean([abs(site.rate - rate) for site, rate in rates])),
+        "covered": float(
+            np.mean([site.interval[0] <= rate <= site.interval[1] for site, rate in rates])
+        ),
+    }
+
+
 def write_findings(
     findings: Findings,
     folder: Path,
@@ -192,7 +242,7 @@ def write_findings(
 ) -> None:
     """audit.csv (or audit.parquet), audit.json and cleaned.csv below the folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    lines = [findings.line(int(place), correct, drop) for place in findings.worst_first]
+    lines = findings.lines(correct, drop)
     names = list(lines[0]) if lines else ["id"]
     blob = csv_bytes(lines, names) if format == "csv" else parquet(names, lines)
     write_atomic(folder / f"audit.{format}", blob)

@@ -70,6 +70,7 @@ class Images:
             rows=None if whole else kept["train"],
             of=None if whole else len(names),
             names=tuple(names[place] for place in kept["train"].tolist()),
+            root=parts["train"],
         )
 
 
