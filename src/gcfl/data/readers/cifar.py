@@ -5,11 +5,13 @@ The python version is a pickle, and is read by a reader of our own (`pickled.py`
 
 from __future__ import annotations
 
+import gzip
 import tarfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +40,14 @@ _BATCHES = {
     10: ([f"data_batch_{number}" for number in range(1, 6)], ["test_batch"]),
     100: (["train"], ["test"]),
 }
+_WANTED = {"batches.meta", "batches.meta.txt", "meta", "fine_label_names.txt"} | {
+    f"{name}{ending}"
+    for parts in _BATCHES.values()
+    for part in parts
+    for name in part
+    for ending in ("", ".bin")
+}
+_LARGEST = 2**28  # bytes that an archive unpacks to; the real ones have less than 190 million
 _TEN = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
 Files = Mapping[str, bytes]
@@ -88,16 +98,40 @@ def _kind(path: Path) -> int | None:
     return 100 if {"train.bin", "test.bin"} <= names or {"train", "test", "meta"} <= names else None
 
 
+class _Unpacked:
+    """The bytes of a packed file, up to a limit: a few thousand can stand for any number."""
+
+    def __init__(self, path: Path, file: IO[bytes]) -> None:
+        self._path, self._file, self._seen = path, file, 0
+
+    def read(self, size: int) -> bytes:
+        block = self._file.read(size)
+        self._seen += len(block)
+        if self._seen > _LARGEST:
+            raise DataError(
+                f"{self._path} is no archive of CIFAR: it unpacks to over {_LARGEST:,} bytes"
+            )
+        return block
+
+
 def _files(path: Path) -> Files:
+    """What a folder or an archive holds, of the names that CIFAR has."""
     if path.is_dir():
-        return {file.name: file.read_bytes() for file in path.iterdir() if file.is_file()}
+        return {file.name: file.read_bytes() for name in _WANTED if (file := path / name).is_file()}
+    found = {}
     try:
-        with tarfile.open(path, "r:gz") as archive:
-            members = [member for member in archive.getmembers() if member.isfile()]
-            files = {Path(member.name).name: archive.extractfile(member) for member in members}
-            return {name: file.read() for name, file in files.items() if file is not None}
-    except (tarfile.TarError, EOFError, OSError) as error:
+        with (
+            gzip.open(path) as packed,
+            tarfile.open(fileobj=_Unpacked(path, packed), mode="r|") as archive,
+        ):
+            for member in archive:
+                name = Path(member.name).name
+                file = archive.extractfile(member) if member.isfile() else None
+                if name in _WANTED and file is not None:
+                    found[name] = file.read()
+    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
         raise DataError(f"{path} is not a whole .tar.gz archive ({error})") from None
+    return found
 
 
 def _class_names(files: Files, classes: int) -> tuple[str, ...]:
