@@ -88,9 +88,7 @@ def columns(study: Study, line: str) -> Mapping[str, Sequence[Spread | None]]:
     """
     ends = {name: [group.over(measure(name)) for group in study.groups] for name in AT_THE_END}
     equal = {f"accuracy_at_equal_{name}": s for name, s in at_equal_cost(study, line).items()}
-    if all(
-        len({len(run.rounds) for run in _runs(groups)}) < 2 for groups in study.scenes.values()
-    ):
+    if all(len({len(run.rounds) for run in _runs(groups)}) < 2 for groups in study.scenes.values()):
         del equal["accuracy_at_equal_rounds"]
     return ends | equal
 
