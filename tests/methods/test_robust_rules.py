@@ -304,7 +304,10 @@ def test_momentum_goes_with_every_rule(tmp_path):
         ({"method": "median", "cohort": 2}, "needs at least 3 clients in a round"),
         ({"method": "trimmed-mean", "server": {"mix": 2}}, "needs at least 7 clients"),
         ({"method": "centralised+median"}, "needs at least 3 clients"),
-        ({"method": "fedavg", "cohort": 2, "server": {"clip": "median"}}, "needs at least 3 clients"),
+        (
+            {"method": "fedavg", "cohort": 2, "server": {"clip": "median"}},
+            "needs at least 3 clients",
+        ),
         ({"method": "median+krum"}, "contradictory"),
         ({"method": "fedavgm+median"}, "contradictory"),
         ({"method": "trimmed-mean", "server": {"trim": 0.5}}, r"must be in \(0, 0.5\)"),
