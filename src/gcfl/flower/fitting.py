@@ -46,7 +46,9 @@ def fitting(
             problems[at] = problem
     for forms, like in ((arrays, sent), (metrics, None)):
         usual = _usual(forms, None if like is None else _arrays(like))
-        for at, form in forms.items() if usual is not None else ():
+        if usual is None:
+            continue
+        for at, form in forms.items():
             lacks, more = sorted(usual - form), sorted(form - usual)
             if lacks or more:
                 told = f"lacks {lacks[0]}" if lacks else f"has {more[0]}, which the others have not"
@@ -86,7 +88,7 @@ def _metrics(content: RecordDict) -> Form:
 
 def _weight(content: RecordDict, weigh: str | None) -> object:
     """The metric by which an answer is weighed; None where it has none."""
-    found = (metrics.get(weigh) for metrics in content.metric_records.values())
+    found = (metrics.get(weigh or "") for metrics in content.metric_records.values())
     return next((one for one in found if one is not None), None)
 
 

@@ -8,7 +8,7 @@ look at updates alone.
 
 What is a million times as long as the round's median, and longer than the model, is no update at
 all. It is left out under every rule: no average survives it. Where neither a bound nor a robust
-rule holds updates, twenty times are enough for that. Times count for as much more as a client's
+rule holds updates, twenty times and a tenth of the model are enough for that. Times count for as much more as a client's
 samples are more than the round's median: it takes as many more steps.
 """
 
@@ -31,7 +31,8 @@ from gcfl.methods.views import ServerView
 
 log = logging.getLogger("gcfl")
 FAR = 10.0  # times the median: an update that long, and longer than the model, is worth a warning
-LONG = 20.0  # ... is left out of an average that nothing bounds
+LONG = 20.0  # times the median: left out of an average that nothing bounds, if ...
+_MATTERS = 0.1  # ... it is longer than this share of the model, too
 ABSURD = 1e6  # times the median: no training does that
 _OFTEN, _ROUNDS = 5.0, 3  # times the median, in so many rounds: worth a warning, if short ones too
 _STILL = 1e-4  # times the median: next to no update
@@ -79,18 +80,19 @@ def absurd(
 ) -> tuple[Replies, dict[int, str]]:
     """(the answers that can be added up at all, by client why another cannot)."""
     open_to_all = rule.shares and rule.bound is None and not rule.wary
-    longest = LONG if open_to_all else ABSURD
-    groups: list[tuple[str, str, Collection[str], float]] = [
-        ("", "its update is", view.setting.network.trained, longest),
-        ("", "its statistics are", _moving(view), ABSURD),
+    own = _own(view)
+    strict, usual = (LONG, _MATTERS * own), (ABSURD, own)
+    limits = strict if open_to_all else usual
+    groups: list[tuple[str, str, Collection[str], tuple[float, float]]] = [
+        ("", "its update is", view.setting.network.trained, limits),
+        ("", "its statistics are", _moving(view), usual),
     ]
     groups += [
-        (part, f"the part {part} is", _vectors(sent), ABSURD) for part, sent in payload.items()
+        (part, f"the part {part} is", _vectors(sent), usual) for part, sent in payload.items()
     ]
     reasons: dict[int, str] = {}
-    own = _own(view)
-    for part, what, names, most in groups:
-        for client, times in _beyond(replies, names, most, part, least=own).items():
+    for part, what, names, (most, least) in groups:
+        for client, times in _beyond(replies, names, most, part, least).items():
             told = f"{what} {times:.3g} times as long as the round's median"
             reasons.setdefault(client, told)
     if not reasons:

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -98,18 +98,14 @@ def _kind(path: Path) -> int | None:
     return 100 if {"train.bin", "test.bin"} <= names or {"train", "test", "meta"} <= names else None
 
 
-class _Unpacked:
-    """The bytes of a packed file, up to a limit: a few thousand can stand for any number."""
+class _Unpacked(gzip.GzipFile):
+    """A packed file up to a limit: a few thousand bytes can stand for any number."""
 
-    def __init__(self, path: Path, file: IO[bytes]) -> None:
-        self._path, self._file, self._seen = path, file, 0
-
-    def read(self, size: int) -> bytes:
-        block = self._file.read(size)
-        self._seen += len(block)
-        if self._seen > _LARGEST:
+    def read(self, size: int | None = -1) -> bytes:
+        block = super().read(size)
+        if self.tell() > _LARGEST:
             raise DataError(
-                f"{self._path} is no archive of CIFAR: it unpacks to over {_LARGEST:,} bytes"
+                f"{self.name} is no archive of CIFAR: it unpacks to over {_LARGEST:,} bytes"
             )
         return block
 
@@ -117,17 +113,15 @@ class _Unpacked:
 def _files(path: Path) -> Files:
     """What a folder or an archive holds, of the names that CIFAR has."""
     if path.is_dir():
-        return {file.name: file.read_bytes() for name in _WANTED if (file := path / name).is_file()}
+        there = [one for one in path.iterdir() if one.name in _WANTED and one.is_file()]
+        return {one.name: one.read_bytes() for one in there}
     found = {}
     try:
-        with (
-            gzip.open(path) as packed,
-            tarfile.open(fileobj=_Unpacked(path, packed), mode="r|") as archive,
-        ):
+        with _Unpacked(path) as unpacked, tarfile.open(fileobj=unpacked, mode="r|") as archive:
             for member in archive:
                 name = Path(member.name).name
-                file = archive.extractfile(member) if member.isfile() else None
-                if name in _WANTED and file is not None:
+                file = archive.extractfile(member) if name in _WANTED and member.isfile() else None
+                if file is not None:
                     found[name] = file.read()
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
         raise DataError(f"{path} is not a whole .tar.gz archive ({error})") from None
