@@ -8,8 +8,8 @@ look at updates alone.
 
 What is a million times as long as the round's median, and longer than the model, is no update at
 all. It is left out under every rule: no average survives it. Where neither a bound nor a robust
-rule holds updates, twenty times and a tenth of the model are enough for that. Times count for as much more as a client's
-samples are more than the round's median: it takes as many more steps.
+rule holds updates, twenty times and a tenth of the model are enough for that. A client that trains
+on n times the round's median of samples takes n times as many steps: it may be n times as long.
 """
 
 from __future__ import annotations
