@@ -99,3 +99,18 @@ def test_seconds_are_no_more_than_went_by():
     # 5 samples are one step of a batch of 32: a hundred times that is beyond any rule.
     assert form.told(0, replace(update, metrics={**metrics, "forward": 3700.0})) is None
     assert form.told(0, replace(update, metrics={**metrics, "forward": 3701.0}))
+
+
+def test_what_a_client_says_of_its_failure_is_cut_short(scene, caplog):
+    loop, transport, without = scene
+
+    class Loud(Recorded):
+        def exchange(self, broadcasts):
+            answers = dict(transport.honest)
+            answers.pop(LIAR)
+            return Replies(answers, {LIAR: "y" * 3_000_000})
+
+    loud = replace(loop, transport=Loud(transport._side))
+    played = loud.play(loud.begin())
+    assert played.left_out == {LIAR: "y" * 197 + "..."}
+    assert equal_trees(played.state.model, without.state.model)

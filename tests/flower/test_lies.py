@@ -251,6 +251,7 @@ QUERIES = {
     "samples 10^30": {"samples": 10**30},
     "samples 2.5": {"samples": 2.5},
     "a problem of two lines": {"problem": "no\nERROR all is lost"},
+    "a problem of three megabytes": {"problem": "x" * 3_000_000},
 }
 
 

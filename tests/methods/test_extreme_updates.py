@@ -18,7 +18,8 @@ from gcfl.base.errors import ConfigError, RunError
 from gcfl.engine import ClientSide, InProcess
 from gcfl.engine.prepare import Given
 from gcfl.methods import Replies, ServerView, Stacked
-from gcfl.methods.bounds import absurd
+from gcfl.methods.averaging import Average
+from gcfl.methods.bounds import LONG, Lookout, absurd
 from gcfl.methods.robust_rules import (
     GeometricMedian,
     Krum,
@@ -273,14 +274,15 @@ def test_control_variates_that_long_are_left_out_too():
 
 def test_many_trained_at_once_are_looked_at_too(honest):
     view, answers = honest
-    kept, reasons = absurd(view, lying(answers, times(1e15), "stacked"), {})
+    kept, reasons = absurd(view, lying(answers, times(1e15), "stacked"), Median(), {})
     assert list(reasons) == [LIAR]
     assert LIAR not in kept
     assert len(kept) == len(answers) - 1
     untouched = lying(answers, times(1e4), "stacked")
-    assert absurd(view, untouched, {}) == (untouched, {})
+    assert absurd(view, untouched, Median(), {}) == (untouched, {})
+    assert list(absurd(view, untouched, Average(), {})[1]) == [LIAR]
     two = lying(answers, times(1e15)).among([0, LIAR])
-    assert absurd(view, two, {}) == (two, {})  # of two nobody knows which is wrong
+    assert absurd(view, two, Average(), {}) == (two, {})  # of two nobody knows which is wrong
 
 
 def test_under_noise_on_the_sum_no_answer_bears_on_another():
@@ -288,7 +290,79 @@ def test_under_noise_on_the_sum_no_answer_bears_on_another():
     assert not any(one.left_out for one in played(ready, times(1e15)))
 
 
+@pytest.mark.parametrize("method", ["fedavg", "robust", "fedadam"])
+@pytest.mark.parametrize("factor", [1000.0, -9e5])
+def test_nobody_carries_away_an_average(method, factor):
+    ready = prepared(method=method, cohort=1.0, rounds=4)
+    without = played(ready, None)
+    found = played(ready, times(factor))
+    assert all(list(one.left_out) == [LIAR] for one in found)
+    assert equal_trees(found[-1].state.model, without[-1].state.model)
+
+
+def test_who_trains_on_more_samples_may_send_a_longer_update(honest):
+    view, answers = honest
+    trained = view.setting.network.trained
+    norms, model = answers.norms(trained), max(float(view.model[one].norm()) for one in trained)
+    factor = max(2 * LONG * float(np.median(norms)), 9 * model) / float(norms[LIAR])
+    assert list(absurd(view, lying(answers, times(factor)), Average(), {})[1]) == [LIAR]
+    with_many = lying(answers, lambda one: replace(times(factor)(one), examples=10**6))
+    assert not absurd(view, with_many, Average(), {})[1]
+    for bounded in (Average(clip=1.0), Average(clip="median"), Median()):
+        assert not absurd(view, lying(answers, times(factor)), bounded, {})[1]
+
+
+def test_updates_that_are_often_long_or_next_to_nothing_are_told_of_once(honest, caplog):
+    view, answers = honest
+    norms = answers.norms(view.setting.network.trained)
+    six = 6 * float(np.median(norms) / norms[LIAR])
+    for factor, told in ((six, "long for the third time"), (1e-6, "next to nothing")):
+        caplog.clear()
+        lookout = Lookout()
+        with caplog.at_level(logging.WARNING, "gcfl"):
+            told_by = lying(answers, lambda one, by=factor: replace(times(by)(one), examples=1))
+            for round in range(5):
+                now = replace(view, round=round)
+                lookout.look(now, told_by, "client {}".format)
+                lookout.look(now, told_by.among([0, LIAR]), str)
+                assert len(caplog.messages) == (round >= 2)
+        assert caplog.messages[0].startswith(f"round 2: the update of client {LIAR} is")
+        assert told in caplog.messages[0]
+
+
+@pytest.mark.parametrize("method", ["fedavg", "robust", "gcfl"])
+def test_honest_clients_who_differ_raise_no_alarm(method, caplog):
+    data = {"alpha": 0.1, "noise": 0.4, "clients": 6}
+    ready = prepared(method=method, cohort=1.0, rounds=12, data=data)
+    loop = ready.rounds(
+        InProcess(ClientSide(ready.setting, ready.method, ready.federation.clients))
+    )
+    state = loop.begin()
+    with caplog.at_level(logging.WARNING, "gcfl"):
+        while not loop.over(state):
+            state = loop.play(state).state
+    assert not [line for line in caplog.messages if "update of" in line or "left out" in line]
+
+
+def test_honest_clients_are_not_blamed_for_a_model_that_was_carried_away(caplog):
+    left_out = {0: "its loss is 1e+13, which cannot be", 1: "the update has NaN"}
+    lookout = Lookout(long={LIAR, 1})
+    with caplog.at_level(logging.WARNING, "gcfl"):
+        lookout.tell(6, left_out, "client {}".format)
+    blame = f"; in earlier rounds updates of client 1 and client {LIAR} were far longer"
+    first, second = caplog.messages
+    assert first.startswith(f"round 6: client 0 is left out: {left_out[0]}{blame}")
+    assert second == f"round 6: client 1 is left out: {left_out[1]}"
+    told = lookout.nobody_left(6, dict(reversed(left_out.items())), "client {}".format)
+    assert told.startswith(
+        f"round 6: no client gave a valid update (client 0: {left_out[0]}{blame}"
+    )
+    assert Lookout().nobody_left(0, {2: "gone"}, str) == (
+        "round 0: no client gave a valid update (2: gone)"
+    )
+
+
 def test_the_end_of_a_run_names_whose_updates_were_long():
-    ready = prepared(method="scaffold", cohort=1.0, rounds=20)
-    with pytest.raises(RunError, match=rf"no client gave .* updates of client {LIAR}: see server"):
+    ready = prepared(method="scaffold", cohort=1.0, rounds=20, server={"clip": 1e9})
+    with pytest.raises(RunError, match=rf"no client gave .* updates of client {LIAR} were far"):
         played(ready, times(4e5))

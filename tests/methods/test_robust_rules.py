@@ -265,11 +265,11 @@ def test_one_attacker_of_five_costs_less_than_three_points(method):
 
 def test_without_a_rule_the_attack_works_and_is_named(caplog):
     with caplog.at_level(logging.WARNING, "gcfl"):
-        broken, _ = attacked(1000.0, **{**SCENE, "method": "fedavg", "rounds": 3})
+        broken, _ = attacked(-10.0, **{**SCENE, "method": "fedavg", "rounds": 5})
     assert broken < 0.5
     warnings = [text for text in caplog.messages if "as long as the round's median" in text]
-    assert warnings[0].startswith("round 0: the update of client 0 is ")
-    assert sum("client 0 " in text for text in warnings) == 1  # once, not in each round
+    assert "the update of client 0 is " in warnings[0]
+    assert sum("the update of client 0 " in text for text in warnings) == 1  # not in each round
 
 
 def test_control_variates_cannot_be_used_either():
@@ -304,6 +304,10 @@ def test_momentum_goes_with_every_rule(tmp_path):
         ({"method": "median", "cohort": 2}, "needs at least 3 clients in a round"),
         ({"method": "trimmed-mean", "server": {"mix": 2}}, "needs at least 7 clients"),
         ({"method": "centralised+median"}, "needs at least 3 clients"),
+        (
+            {"method": "fedavg", "cohort": 2, "server": {"clip": "median"}},
+            "needs at least 3 clients",
+        ),
         ({"method": "median+krum"}, "contradictory"),
         ({"method": "fedavgm+median"}, "contradictory"),
         ({"method": "trimmed-mean", "server": {"trim": 0.5}}, r"must be in \(0, 0.5\)"),

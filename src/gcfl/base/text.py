@@ -26,6 +26,11 @@ def visible(text: str) -> str:
     )
 
 
+def brief(text: str, most: int = 200) -> str:
+    """The beginning of what a stranger says, for a record and a log that it cannot fill."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
 def count(number: int, what: str) -> str:
     """1 run, 2 runs."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"

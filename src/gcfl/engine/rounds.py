@@ -30,7 +30,7 @@ from gcfl.engine.played import Played, State
 from gcfl.engine.transport import Transport, broadcasts_of
 from gcfl.methods import CleanOptions, Method, Replies, ServerView, Setting
 from gcfl.methods.answers import Form, Like
-from gcfl.methods.bounds import absurd, bounded, nobody_left, warn_of_long
+from gcfl.methods.bounds import Lookout, absurd, bounded
 from gcfl.methods.clean_choice import settled
 from gcfl.methods.contribution import MOST, Contributions, contributions, judged_on
 from gcfl.methods.privacy import STATE as PRIVACY
@@ -58,7 +58,7 @@ class Rounds:
     evaluate_every: int = 1
     held_out: Shard | None = None
     names: tuple[str, ...] | None = None
-    warned: set[int] = field(default_factory=set)  # of whose updates' length the log has told
+    lookout: Lookout = field(default_factory=Lookout)
     privacy: Privacy | None = None
     ahead: Ahead = field(default_factory=Ahead)
 
@@ -211,14 +211,13 @@ class Rounds:
         heard, unreadable = received.readable(form.told)
         replies, wrong = heard.checked(form.problem)
         if not (self.privacy and self.privacy.central):  # where no answer may bear on another
-            replies, beyond = absurd(view, replies, form.payload)
+            replies, beyond = absurd(view, replies, self.method.server, form.payload)
             wrong |= beyond
         left_out = dict(sorted({**unreadable, **wrong}.items()))
         if left_out and not len(replies):
-            raise RunError(nobody_left(view.round, left_out, self.warned, self.called))
-        for client, reason in left_out.items():
-            log.warning("round %d: %s is left out: %s", view.round, self.called(client), reason)
-        warn_of_long(view, replies, self.warned, self.called)
+            raise RunError(self.lookout.nobody_left(view.round, left_out, self.called))
+        self.lookout.tell(view.round, left_out, self.called)
+        self.lookout.look(view, replies, self.called)
         return bounded(view, replies, self.method.server, form.payload), heard, left_out
 
     def _entering(

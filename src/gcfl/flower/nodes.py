@@ -21,6 +21,7 @@ from gcfl.base.errors import ConfigError, RunError, did_you_mean
 from gcfl.base.files import write_json
 from gcfl.base.options import LARGEST
 from gcfl.base.seal import read_sealed, sealed
+from gcfl.base.text import brief
 from gcfl.flower.transport import FACTS
 from gcfl.methods.answers import is_whole, shown
 
@@ -160,7 +161,7 @@ class NodeRegistry:
     def _problem(self, node: int, key: str, facts: ConfigRecord, online: set[int]) -> str | None:
         """Why a node cannot take part. A client's number is bound to the first that claims it."""
         if "problem" in facts:
-            return " ".join(str(facts["problem"]).split())
+            return brief(" ".join(str(facts["problem"]).split()))
         client, samples, count = facts.get("client"), facts.get("samples"), len(self._names)
         if not is_whole(client, 0, count - 1):
             return f"a node says that it is client {shown(client)}, but there are {count}"

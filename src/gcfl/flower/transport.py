@@ -19,6 +19,7 @@ from flwr.serverapp import Grid
 
 from gcfl.base.data_types import Broadcast, Groups, Tree, Update
 from gcfl.base.errors import RunError, one_line
+from gcfl.base.text import brief
 from gcfl.methods import NEVER, Replies
 
 FACTS = "gcfl"  # the ConfigRecord of every message
@@ -132,7 +133,7 @@ def ask(
             except Exception as error:  # whatever a broken message holds
                 problem = f"its answer cannot be read: {one_line(error)}"
         if client not in answers:
-            failures[client] = problem
+            failures[client] = brief(problem)
     return answers, failures
 
 

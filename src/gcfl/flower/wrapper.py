@@ -7,12 +7,12 @@ Whom to ask and how to aggregate stays with the strategy inside. Messages for tr
 and the settings; those to nodes that are due also get the label-wise gradient of the clean set,
 C·(d + 1) numbers, or, where labels are judged, the pooled rate of label noise. A node is due when
 its last selection that the server heard of is `every` or more rounds old: so are late joiners, and
-nodes whose answer was lost.
+nodes whose answer was lost. Answers that the strategy inside could not add up are left out and
+named (`fitting.py`).
 """
 
 from __future__ import annotations
 
-import copy
 import logging
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -24,15 +24,18 @@ from flwr.serverapp.strategy import Strategy
 from torch import nn
 
 from gcfl import experiment as config
-from gcfl.base import rng
-from gcfl.base.data_types import Shard, Update
+from gcfl.base.data_types import Tree, Update
 from gcfl.base.errors import ConfigError, RunError, did_you_mean
+from gcfl.base.options import LARGEST
+from gcfl.base.text import brief
 from gcfl.coreset import SELECTORS, Pursuit
+from gcfl.flower.fitting import fitting
 from gcfl.flower.mod import JUDGE, LABELS, NOISE, SELECT, SELECTED, TARGET, without
-from gcfl.flower.samples import Read, check_labels, shard_of
-from gcfl.flower.transport import FACTS, sender, to_tree
+from gcfl.flower.network import load, network_of
+from gcfl.flower.samples import Read, shard_of
+from gcfl.flower.transport import FACTS, sender
 from gcfl.methods import NEVER, Periodic, Replies, ServerView, Setting, TrainOptions
-from gcfl.models.network import Network
+from gcfl.methods.answers import is_whole
 
 log = logging.getLogger("flwr.gcfl")  # shown where Flower shows its own
 
@@ -80,7 +83,7 @@ class GCFL(Strategy):  # type: ignore[misc, unused-ignore]
             raise ConfigError(f"the method {selector} was replaced by another selection rule")
         self._selector, self._seed = chosen, seed
         self._validation = shard_of(validation, read)
-        self._network = _network(model, self._validation)
+        self._network = network_of(model, self._validation)
         if chosen.needs_head:
             self._network.require_head()
         self._noise, self._judging = experiment.labels, labels is not None or chosen.judges
@@ -100,6 +103,8 @@ class GCFL(Strategy):  # type: ignore[misc, unused-ignore]
         # node -> the round of its last selection that we heard of
         self._selected: dict[int, int] = {}
         self._asked: list[Metadata] = []  # of this round's messages, without what they hold
+        self._sent = RecordDict()  # what one of them held, for training
+        self._told: set[int] = set()  # nodes that were to select in this round
         self._warned: set[tuple[int, str]] = set()
         if type(strategy).start is not Strategy.start:
             name = type(strategy).__name__
@@ -119,7 +124,9 @@ class GCFL(Strategy):  # type: ignore[misc, unused-ignore]
         """The messages of the strategy inside, with ours added to copies of their records."""
         messages = list(self.strategy.configure_train(server_round, arrays, config, grid))
         self._asked = [message.metadata for message in messages]
+        self._sent = messages[0].content if messages else RecordDict()
         due = [one for one in messages if self._due(one.metadata.dst_node_id, server_round)]
+        self._told = {message.metadata.dst_node_id for message in due}
         facts: dict[str, Any] = {
             "round": server_round,
             "seed": self._seed,
@@ -140,9 +147,15 @@ class GCFL(Strategy):  # type: ignore[misc, unused-ignore]
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Note who selected, take our records out, and leave the rest to the strategy inside."""
+        """Note who selected, take our records out, leave out what does not fit, and leave the rest
+        to the strategy inside.
+        """
         received = list(replies)
         failures = self._failures(received)
+        for node in self._told - failures.keys():
+            self._selected[node] = server_round  # whatever it says: it has been told the target
+        received, unfit = fitting(received, self.strategy, self._sent)
+        failures |= unfit
         for node, reason in failures.items():
             log.warning("round %d: node %d failed: %s", server_round, node, reason)
         valid = [reply for reply in received if not reply.has_error()]
@@ -169,7 +182,10 @@ class GCFL(Strategy):  # type: ignore[misc, unused-ignore]
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
-        return self.strategy.aggregate_evaluate(server_round, replies)
+        kept, unfit = fitting(replies, self.strategy)
+        for node, reason in unfit.items():
+            log.warning("round %d: evaluation at node %d failed: %s", server_round, node, reason)
+        return self.strategy.aggregate_evaluate(server_round, kept)
 
     def _due(self, node: int, server_round: int) -> bool:
         last = self._selected.get(node, NEVER)
@@ -186,7 +202,7 @@ class GCFL(Strategy):  # type: ignore[misc, unused-ignore]
         """What nodes that are due are sent. The target is for GCFL (C, d + 1): in row c the mean
         gradient of the clean samples of class c.
         """
-        _load(self._network, arrays)
+        load(self._network, arrays)
         view = self._view(server_round)
         told = self._selector.target(view) or {}
         target = {name: one.float() for name, one in told.items()}
@@ -195,7 +211,7 @@ class GCFL(Strategy):  # type: ignore[misc, unused-ignore]
                 f"round {server_round}: the clean set's gradient has NaN or infinite values: the "
                 "model has diverged"
             )
-        pooled = self._noise.announce(self._rates, view)[NEVER] if self._judging else {}
+        pooled = self._noise.announce(_bounded(self._rates), view)[NEVER] if self._judging else {}
         trees = {TARGET: target, LABELS: pooled}
         return {name: ArrayRecord(tree) for name, tree in trees.items() if tree}
 
@@ -210,7 +226,7 @@ class GCFL(Strategy):  # type: ignore[misc, unused-ignore]
             return
         reply.content = without(reply.content, FACTS)
         selected = facts.get(SELECTED)
-        if not isinstance(selected, int):
+        if not is_whole(selected, NEVER, LARGEST):
             self._warn_once(
                 node,
                 "trains on all its data: its train function does not call gcfl.flower.coreset(...)",
@@ -220,14 +236,15 @@ class GCFL(Strategy):  # type: ignore[misc, unused-ignore]
             log.warning(
                 "round %d: node %d had no coreset and trained on a random one", server_round, node
             )
-        self._selected[node] = min(selected, server_round)
+        if node not in self._told:
+            self._selected[node] = min(selected, server_round)
         if self._judging and self._noise.pooling:
             self._hear(server_round, node, facts)
 
     def _hear(self, server_round: int, node: int, facts: ConfigRecord) -> None:
         """What a node tells of its label noise, in the words of our label rule."""
         rate, size = (facts.get(f"{NOISE}{name}") for name in ("rate", "size"))
-        if not (isinstance(rate, float) and 0 <= rate <= 1 and isinstance(size, int) and size >= 0):
+        if not (isinstance(rate, float) and 0 <= rate <= 1 and is_whole(size, 0, LARGEST)):
             self._warn_once(node, "tells no rate of label noise that can be used")
             return
         sent = {"round": torch.tensor(self._selected[node]), "size": torch.tensor(size)}
@@ -249,39 +266,13 @@ class GCFL(Strategy):  # type: ignore[misc, unused-ignore]
             node = sender(reply, nodes)
             heard.add(node)
             if reply.has_error():
-                failed[node] = reply.error.reason or f"error {reply.error.code}"
+                failed[node] = brief(reply.error.reason or f"error {reply.error.code}")
         silent = [one.dst_node_id for one in self._asked if one.dst_node_id not in heard]
         return {**failed, **dict.fromkeys(silent, "no answer")}
 
 
-def _network(model: nn.Module | Callable[[], nn.Module], validation: Shard) -> Network:
-    """The network in a copy of its own; the clean samples must fit it."""
-    with rng.isolated(0, "model"):  # making a module draws its first weights
-        module = copy.deepcopy(model) if isinstance(model, nn.Module) else model()
-    if not isinstance(module, nn.Module):
-        raise ConfigError(
-            "model must be a torch module or a function that makes one, got "
-            f"{type(module).__name__}"
-        )
-    device = next((str(part.device) for part in module.parameters()), "cpu")
-    network = Network(module, validation.x, None, device=device, as_given=True)
-    check_labels(validation.y, network.classes, "the clean set's")
-    return network
-
-
-def _load(network: Network, arrays: ArrayRecord) -> None:
-    """The strategy's arrays into the network: by name, or in order where names are numbers."""
-    state, given = network.module.state_dict(), to_tree(arrays)
-    if not given.keys() & state.keys() and len(given) == len(state):
-        given = dict(zip(state, given.values(), strict=True))
-    unknown = [name for name in given if name not in state]
-    absent = [name for name in network.trained if name not in given and name in state]
-    known = [name for name in given if name in state]
-    unlike = [name for name in known if given[name].shape != state[name].shape]
-    wrong = unknown + absent + unlike
-    if wrong:
-        raise ConfigError(
-            "the model given to GCFL is not the one that the strategy trains: they differ in "
-            f"{wrong[0]!r}"
-        )
-    network.module.load_state_dict(given, strict=False)
+def _bounded(rates: Tree) -> Tree:
+    """Rates of label noise, of which no node's counts for more than ten usual nodes' samples."""
+    known = rates["sizes"][rates["sizes"] > 0]
+    most = 10 * int(known.median()) if len(known) else 0
+    return {**rates, "sizes": rates["sizes"].clamp(max=most)}

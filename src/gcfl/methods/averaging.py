@@ -38,6 +38,10 @@ class Clipping(ServerRule):
     def bound(self) -> float | Literal["median"] | None:
         return self.clip
 
+    @property
+    def fewest(self) -> int:
+        return 3 if self.clip == "median" else 1  # the median of two is drawn along by either
+
 
 class Average(Clipping):
     """The mean of the updates, added to the model."""

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from gcfl.base import codec
 from gcfl.base.data_types import FloatArray, IntArray, Observed, Tree, Update
+from gcfl.base.text import brief
 
 METRIC_BYTES = 8  # a number in a message
 Problem = Callable[[int, Update], str | None]  # why an answer of a client cannot be used
@@ -23,8 +24,8 @@ Problem = Callable[[int, Update], str | None]  # why an answer of a client canno
 class Replies(Mapping[int, Update]):
     """Updates by client, sorted by client.
 
-    failures: clients that gave none, and why. observed: what clients of a simulation trained on,
-    for the observer alone; a client that is missing trained on all its samples.
+    failures: clients that gave none, and why, cut short. observed: what clients of a simulation
+    trained on, for the observer alone; a client that is missing trained on all its samples.
     """
 
     def __init__(
@@ -34,7 +35,7 @@ class Replies(Mapping[int, Update]):
         observed: Mapping[int, Observed] | None = None,
     ) -> None:
         self._updates = dict(sorted(updates.items()))
-        self.failures = dict(failures or {})
+        self.failures = {client: brief(why) for client, why in (failures or {}).items()}
         self.observed = dict(sorted((observed or {}).items()))
 
     def __getitem__(self, client: int) -> Update:

@@ -9,6 +9,7 @@ import pytest
 
 from data_files import cifar_arrays, source, write_binary, write_python
 from gcfl.base.errors import DataError
+from gcfl.data.readers import cifar
 from gcfl.data.readers.pickled import read_pickled
 
 BLACK = np.zeros((2, 3072), np.uint8)
@@ -174,3 +175,23 @@ def test_odd_cifar_names(tmp_path):
     (tmp_path / "c" / "batches.meta.txt").write_bytes(b"\xff\xfe")
     with pytest.raises(DataError, match="c cannot be read: UnicodeDecodeError"):
         source(tmp_path / "c")
+
+
+def test_an_archive_unpacks_to_no_more_than_cifar_has(tmp_path, monkeypatch):
+    write_python(tmp_path / "c", 10, cifar_arrays(10))
+    (tmp_path / "c" / "zeros").write_bytes(bytes(2**22))
+    archive = tmp_path / "cifar-10-python.tar.gz"
+    with tarfile.open(archive, "w:gz") as packed:
+        packed.add(tmp_path / "c", arcname="c")
+    for path in (tmp_path / "c", archive):  # what CIFAR has no name for is not kept
+        assert "zeros" not in cifar._files(path)
+        assert "test_batch" in cifar._files(path)
+    monkeypatch.setattr(cifar, "_LARGEST", 2**21)
+    with pytest.raises(DataError, match=r"no archive of CIFAR: it unpacks to over 2,097,152 bytes"):
+        source(archive)
+    long = tarfile.TarInfo("c/x")
+    long.pax_headers = {"comment": "x" * 2**22}  # read whole by whoever reads the archive
+    with tarfile.open(archive, "w:gz", format=tarfile.PAX_FORMAT) as packed:
+        packed.addfile(long)
+    with pytest.raises(DataError, match="it unpacks to over"):
+        source(archive)

@@ -62,3 +62,18 @@ def test_bad_idx(tmp_path):
     (tmp_path / "m" / "train-labels-idx1-ubyte").unlink()
     with pytest.raises(DataError, match="lacks train-labels-idx1-ubyte"):
         source(tmp_path / "m")
+
+
+def test_no_more_is_unpacked_than_the_file_announces(tmp_path):
+    write_idx(tmp_path / "m", True)
+    path = tmp_path / "m" / "train-images-idx3-ubyte.gz"
+    for sizes, sentence in (
+        ((2, 28, 28), "holds more than the 1568 bytes that it announces"),
+        ((2**32 - 1,) * 3, "is cut off"),
+    ):
+        with gzip.open(path, "wb", compresslevel=1) as file:
+            file.write(struct.pack(">IIII", 2051, *sizes))
+            for _ in range(64):
+                file.write(bytes(2**20))
+        with pytest.raises(DataError, match=sentence):
+            source(tmp_path / "m")

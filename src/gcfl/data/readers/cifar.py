@@ -5,7 +5,9 @@ The python version is a pickle, and is read by a reader of our own (`pickled.py`
 
 from __future__ import annotations
 
+import gzip
 import tarfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +40,14 @@ _BATCHES = {
     10: ([f"data_batch_{number}" for number in range(1, 6)], ["test_batch"]),
     100: (["train"], ["test"]),
 }
+_WANTED = {"batches.meta", "batches.meta.txt", "meta", "fine_label_names.txt"} | {
+    f"{name}{ending}"
+    for parts in _BATCHES.values()
+    for part in parts
+    for name in part
+    for ending in ("", ".bin")
+}
+_LARGEST = 2**28  # bytes that an archive unpacks to; the real ones have less than 190 million
 _TEN = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
 Files = Mapping[str, bytes]
@@ -88,16 +98,34 @@ def _kind(path: Path) -> int | None:
     return 100 if {"train.bin", "test.bin"} <= names or {"train", "test", "meta"} <= names else None
 
 
+class _Unpacked(gzip.GzipFile):
+    """A packed file up to a limit: a few thousand bytes can stand for any number."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        block = super().read(size)
+        if self.tell() > _LARGEST:
+            raise DataError(
+                f"{self.name} is no archive of CIFAR: it unpacks to over {_LARGEST:,} bytes"
+            )
+        return block
+
+
 def _files(path: Path) -> Files:
+    """What a folder or an archive holds, of the names that CIFAR has."""
     if path.is_dir():
-        return {file.name: file.read_bytes() for file in path.iterdir() if file.is_file()}
+        there = [one for one in path.iterdir() if one.name in _WANTED and one.is_file()]
+        return {one.name: one.read_bytes() for one in there}
+    found = {}
     try:
-        with tarfile.open(path, "r:gz") as archive:
-            members = [member for member in archive.getmembers() if member.isfile()]
-            files = {Path(member.name).name: archive.extractfile(member) for member in members}
-            return {name: file.read() for name, file in files.items() if file is not None}
-    except (tarfile.TarError, EOFError, OSError) as error:
+        with _Unpacked(path) as unpacked, tarfile.open(fileobj=unpacked, mode="r|") as archive:
+            for member in archive:
+                name = Path(member.name).name
+                file = archive.extractfile(member) if name in _WANTED and member.isfile() else None
+                if file is not None:
+                    found[name] = file.read()
+    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
         raise DataError(f"{path} is not a whole .tar.gz archive ({error})") from None
+    return found
 
 
 def _class_names(files: Files, classes: int) -> tuple[str, ...]:
