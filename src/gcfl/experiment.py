@@ -178,12 +178,13 @@ _FIRST_FORMAT = {
     for leaf in leaves.split()
 }
 # Everyday settings by their short names.
+_OF_DATA = "clients noise label group labels columns drop text image_size"
 SHORT = {
     "method": "method",
     "data": "data.source",
     "model": "model.name",
     "rounds": "rounds",
-    **{name: f"data.{name}" for name in ("clients", "noise", "label", "group", "labels")},
+    **{name: f"data.{name}" for name in _OF_DATA.split()},
     "budget": "coreset.budget",
     "seed": "seed",
     "workers": "engine.workers",
