@@ -319,3 +319,20 @@ def test_plain_tables_keep_their_name_and_their_bits(tmp_path, monkeypatch):
     run = gcfl.run("fedavg", data, "logistic", clients=3, rounds=2, out=tmp_path)
     assert run.folder.name == "plain.csv-logistic-fedavg-seed0-90fe764997"
     assert run.predict(pd.DataFrame({"weight": [3.0], "height": [1]})).shape == (1,)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "Int64"])
+def test_numbers_that_are_called_categories(tmp_path, dtype):
+    """Codes without an order: the middle one is of a class of its own."""
+    code = pd.Series(np.tile([10, 20, 30], 60)).astype(dtype)
+    table = pd.DataFrame({"y": (code == 20).astype(int).astype("category"), "code": code})
+    table["code"] = table["code"].astype("category")
+    table.loc[3, "code"] = None
+    sets = {"validation": table[:60], "test": table[60:120]}
+    more = {"label": "y", "clients": 2, "out": tmp_path}
+    run = gcfl.run("fedavg", table[60:], **sets, **more, **QUICK)
+    assert run.model.encoding.names[:3] == ("code=10", "code=20", "code=30")
+    assert run.model.classes == (0, 1)
+    assert run.accuracy > 0.95
+    plain = pd.DataFrame({"code": [10, 20, 30]})
+    assert run.predict(plain).tolist() == run.predict(plain.astype("category")).tolist()

@@ -23,7 +23,6 @@ from gcfl.data.tabular import from_columns
 
 _TEXTS = (".csv", ".tsv")
 _MOST = 4 * 2**30  # bytes of an unpacked table: what is larger is no table, but a trap
-
 _HEAD = 2**16  # signs of a text table, in which its head line is looked for
 
 
