@@ -336,3 +336,40 @@ def test_numbers_that_are_called_categories(tmp_path, dtype):
     assert run.accuracy > 0.95
     plain = pd.DataFrame({"code": [10, 20, 30]})
     assert run.predict(plain).tolist() == run.predict(plain.astype("category")).tolist()
+
+
+def test_a_frame_and_its_labels_apart(tmp_path):
+    """As scikit-learn takes them: the same as a column of labels, by the names of the columns."""
+    pieces = {name: piece.drop(columns="hospital") for name, piece in parts().items()}
+    pairs = {name: (one.drop(columns="income"), one["income"]) for name, one in pieces.items()}
+    more = {"clients": 2, "out": tmp_path, **QUICK}
+    x, y = pairs["test"]
+    pairs["validation"] = pairs["validation"][0][x.columns[::-1]], pairs["validation"][1]
+    whole = gcfl.run("fedavg", label="income", **pieces, **more)
+    apart = gcfl.run("fedavg", **pairs, **more)
+    assert apart.model.encoding == whole.model.encoding
+    assert apart.predict(x[x.columns[::-1]]).tolist() == whole.predict(x).tolist()
+    assert len(gcfl.audit(gcfl.load(apart.folder), **pairs).sites) == 2
+    sites = {"north": pairs["data"], "south": pairs["test"]}
+    each = gcfl.run("fedavg", sites, validation=pairs["validation"], test=(x, y), **more)
+    assert [one["name"] for one in each.clients] == ["north", "south"]
+    with pytest.raises(DataError, match="y must be one row of 80 labels"):
+        gcfl.run("fedavg", (x, y[1:]), **more)
+
+
+def test_a_frame_of_numbers_and_its_labels_apart(tmp_path):
+    """Also with a column that is called label, groups, and names that are numbers."""
+    draw, y = np.random.default_rng(0), np.repeat(["a", "b"], 100)
+    values = draw.normal(size=(200, 3)) * [1, 1, 50] + 3 * (y == "b")[:, None]
+    x = pd.DataFrame(values, columns=["label", 7, "noise"])
+    sets = {"validation": (x[x.columns[::-1]], y), "test": (x, y)}
+    run = gcfl.run("fedavg", (x, y), groups=np.tile(["n", "s"], 100), out=tmp_path, **sets, **QUICK)
+    assert run.accuracy > 0.9
+    assert run.predict(x[x.columns[::-1]]).tolist() == run.predict(x.to_numpy()).tolist()
+    assert {one["name"] for one in run.clients} == {"n", "s"}
+    digits = np.where(y == "a", "1", "2")
+    kept = gcfl.run("fedavg", (x, digits), clients=2, out=tmp_path, **QUICK)
+    assert kept.model.classes == ("1", "2")
+    same = {"frame": (x[[7, "noise"]], y), "array": (x[[7, "noise"]].to_numpy(), y)}
+    runs = [gcfl.run("fedavg", pair, out=tmp_path / name, **QUICK) for name, pair in same.items()]
+    assert runs[0].folder.name == runs[1].folder.name

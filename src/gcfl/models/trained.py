@@ -92,7 +92,9 @@ class TrainedModel:
             named = "".join(f", x[{name!r}]" for name in texts)
             raise DataError(f"this model takes texts: pass the column of them{named}")
         if self.encoding is None:
-            raise DataError("this model was not trained on a table: x must be an array")
+            raise DataError(
+                "this model was not trained on a table and knows no columns: x must be an array"
+            )
         wanted = {column.name for column in self.encoding.columns}
         table = columns_of(frame)
         known = {name: cells(table[name], name) for name in table if name in wanted}
