@@ -132,8 +132,8 @@ def _labelled(
         label += "_"
     if label != wanted:
         explicit["data.label"] = label
-    found = {name: _Labelled(*pair, label) for name, pair in parts.items()}
-    sets = {name: _Labelled(*pair, label) for name, pair in pairs.items()}
+    found = {name: _Labelled(x, y, label) for name, (x, y) in parts.items()}
+    sets = {name: _Labelled(x, y, label) for name, (x, y) in pairs.items()}
     return found if by_client else found[""], sets
 
 

@@ -81,8 +81,11 @@ def recommend(
         "classes": classes,
         "groups": settings.get("groups"),
     }
-    plain = int | float | str | os.PathLike
-    things = [name for name, one in beside.items() if not (one is None or isinstance(one, plain))]
+    things = [
+        name
+        for name, one in beside.items()
+        if not (one is None or isinstance(one, int | float | str | os.PathLike))
+    ]
     file = Path(config_file) if config_file else None
     wanted = Wanted(file, explicit, brought=tuple(things))
     return recommended(wanted, given, Path(out), on_trial, on_round)
