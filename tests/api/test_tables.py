@@ -138,7 +138,7 @@ def test_predict_on_a_file_with_new_categories(by_hospital, capsys):
     assert "no column 'hours', which the model's table has" in capsys.readouterr().err
 
 
-def test_predict_takes_arrays_and_pictures_without_labels(tmp_path, capsys):
+def test_predict_takes_arrays_and_pictures_without_labels(tmp_path, capsys, caplog):
     from PIL import Image
 
     x, y = np.random.default_rng(0).normal(size=(80, 3)).astype(np.float32), np.arange(80) % 2
@@ -156,7 +156,16 @@ def test_predict_takes_arrays_and_pictures_without_labels(tmp_path, capsys):
     photos = {"source": tmp_path / "photos", "image_size": 8, "min_size": 1}
     run = gcfl.run("fedavg", data=photos, clients=2, out=tmp_path, **QUICK)
     assert main(["predict", str(run.folder), str(tmp_path / "photos" / "dark")]) == 0
-    assert capsys.readouterr().out.splitlines()[1].startswith("dark0.png,dark,")
+    whole = capsys.readouterr().out.splitlines()
+    assert whole[1].startswith("dark0.png,dark,")
+    (tmp_path / "photos" / "dark" / "dark1.png").write_bytes(b"no image")
+    assert main(["predict", str(run.folder), str(tmp_path / "photos" / "dark")]) == 0
+    left = capsys.readouterr().out.splitlines()
+    assert left == [line for line in whole if not line.startswith("dark1.png")]
+    assert "1 of 12 images are left out" in caplog.text
+    assert "dark1.png cannot be read as an image" in caplog.text
+    assert main(["predict", str(run.folder), str(tmp_path / "photos" / "dark" / "dark1.png")]) == 2
+    assert "dark1.png cannot be read as an image" in capsys.readouterr().err
 
 
 def test_a_frame_is_what_its_file_is(tmp_path):
