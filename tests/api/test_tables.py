@@ -379,6 +379,9 @@ def test_a_frame_of_numbers_and_its_labels_apart(tmp_path):
     digits = np.where(y == "a", "1", "2")
     kept = gcfl.run("fedavg", (x, digits), clients=2, out=tmp_path, **QUICK)
     assert kept.model.classes == ("1", "2")
+    ages = np.where(y == "a", "7", "18-25")
+    named = gcfl.run("fedavg", (x, ages), clients=2, out=tmp_path, **QUICK)
+    assert set(named.predict(x)) == {"7", "18-25"}
     same = {"frame": (x[[7, "noise"]], y), "array": (x[[7, "noise"]].to_numpy(), y)}
     runs = [gcfl.run("fedavg", pair, out=tmp_path / name, **QUICK) for name, pair in same.items()]
     assert runs[0].folder.name == runs[1].folder.name

@@ -26,6 +26,7 @@ from gcfl.data import (
     gathered,
     in_groups,
     is_huggingface,
+    is_whole,
     warn_of_useless,
     with_frames,
 )
@@ -138,16 +139,15 @@ def _labelled(
 
 
 def _is_labelled(pair: Any) -> bool:
-    """Whether it is a pair of a DataFrame and labels, which a table would not take for others: it
-    reads the text 1 as a number.
+    """Whether it is a pair of a DataFrame and labels that a table does not take for others: texts
+    that are all whole numbers become such.
     """
     if not (isinstance(pair, list | tuple) and len(pair) == 2 and is_frame(pair[0])):
         return False
     x, y = pair
     if is_frame(y) or is_huggingface(x):
         return False
-    texts = [one for one in np.asarray(y).tolist() if isinstance(one, str)]
-    return not any(one[:1].isdigit() or one[:1] == "-" for one in texts)
+    return not all(isinstance(one, str) and is_whole(one) for one in np.asarray(y).tolist())
 
 
 def _has_frames(data: Any) -> bool:

@@ -254,10 +254,11 @@ def _labels(where: str, values: Any) -> npt.NDArray[Any]:
         )
     if column.dtype.kind not in "OU":
         return column
-    return np.array([int(float(cell)) for cell in texts] if all(map(_whole, texts)) else texts)
+    return np.array([int(float(cell)) for cell in texts] if all(map(is_whole, texts)) else texts)
 
 
-def _whole(cell: str) -> bool:
+def is_whole(cell: str) -> bool:
+    """Whether a text is a whole number as a table writes it: 7 or 7.0, not 007."""
     try:
         number = float(cell)
     except ValueError:
