@@ -177,17 +177,17 @@ _FIRST_FORMAT = {
     for section, leaves in _FIRST.items()
     for leaf in leaves.split()
 }
+_OF_DATA = "clients noise label group labels columns drop text image_size"
 # Everyday settings by their short names.
 SHORT = {
     "method": "method",
     "data": "data.source",
     "model": "model.name",
     "rounds": "rounds",
-    **{name: f"data.{name}" for name in ("clients", "noise", "label", "group", "labels")},
+    **{name: f"data.{name}" for name in _OF_DATA.split()},
     "budget": "coreset.budget",
     "seed": "seed",
-    "workers": "engine.workers",
-    "device": "engine.device",
+    **{name: f"engine.{name}" for name in ("workers", "device")},
     "lr": "train.lr",
     "epochs": "train.epochs",
 }

@@ -294,7 +294,27 @@ def test_from_python_the_call_is_told(tmp_path):
         noise=0.2,
         out=tmp_path,
     )
-    assert re.match(r"gcfl\.run\(data=\.\.\., .*rounds=4", found.command)
+    assert re.match(r"gcfl\.run\(data=\{'source': \.\.\., .*rounds=4", found.command)
     assert found.run(out=tmp_path / "runs").accuracy > 0.9
     assert str(found).startswith(f"{found.method}: ")
     json.dumps(found.settings)
+
+
+def test_the_call_from_python_can_be_made(tmp_path):
+    """With what was brought in the place of the dots it is the recommended run."""
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1], 150)
+    frame = pandas.DataFrame(rng.normal(size=(300, 2)) + 3 * y[:, None], columns=["a", "b"])
+    frame["income"] = y
+    clean, rest = frame[::4], frame.drop(frame.index[::4])
+    brought = {"model": "logistic", "validation": clean, "test": clean}
+    found = gcfl.recommend(rest, **brought, label="income", clients=3, rounds=2, out=tmp_path)
+    assert found.command.startswith(
+        "gcfl.run(data={'source': ..., 'label': 'income', 'clients': 3}, model='logistic', "
+        "validation=..., test=..., rounds=2"
+    )
+    call = found.command.replace("'source': ...", "'source': rest").replace("=...", "=clean")
+    names = {"gcfl": gcfl, "out": tmp_path / "runs", "rest": rest, "clean": clean}
+    made = eval(call[:-1] + ", out=out)", names)  # noqa: S307
+    assert made.folder.name == found.run(out=tmp_path / "runs").folder.name

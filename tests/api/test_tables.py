@@ -138,7 +138,7 @@ def test_predict_on_a_file_with_new_categories(by_hospital, capsys):
     assert "no column 'hours', which the model's table has" in capsys.readouterr().err
 
 
-def test_predict_takes_arrays_and_pictures_without_labels(tmp_path, capsys):
+def test_predict_takes_arrays_and_pictures_without_labels(tmp_path, capsys, caplog):
     from PIL import Image
 
     x, y = np.random.default_rng(0).normal(size=(80, 3)).astype(np.float32), np.arange(80) % 2
@@ -156,7 +156,16 @@ def test_predict_takes_arrays_and_pictures_without_labels(tmp_path, capsys):
     photos = {"source": tmp_path / "photos", "image_size": 8, "min_size": 1}
     run = gcfl.run("fedavg", data=photos, clients=2, out=tmp_path, **QUICK)
     assert main(["predict", str(run.folder), str(tmp_path / "photos" / "dark")]) == 0
-    assert capsys.readouterr().out.splitlines()[1].startswith("dark0.png,dark,")
+    whole = capsys.readouterr().out.splitlines()
+    assert whole[1].startswith("dark0.png,dark,")
+    (tmp_path / "photos" / "dark" / "dark1.png").write_bytes(b"no image")
+    assert main(["predict", str(run.folder), str(tmp_path / "photos" / "dark")]) == 0
+    left = capsys.readouterr().out.splitlines()
+    assert left == [line for line in whole if not line.startswith("dark1.png")]
+    assert "1 of 12 images are left out" in caplog.text
+    assert "dark1.png cannot be read as an image" in caplog.text
+    assert main(["predict", str(run.folder), str(tmp_path / "photos" / "dark" / "dark1.png")]) == 2
+    assert "dark1.png cannot be read as an image" in capsys.readouterr().err
 
 
 def test_a_frame_is_what_its_file_is(tmp_path):
@@ -319,3 +328,60 @@ def test_plain_tables_keep_their_name_and_their_bits(tmp_path, monkeypatch):
     run = gcfl.run("fedavg", data, "logistic", clients=3, rounds=2, out=tmp_path)
     assert run.folder.name == "plain.csv-logistic-fedavg-seed0-90fe764997"
     assert run.predict(pd.DataFrame({"weight": [3.0], "height": [1]})).shape == (1,)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "Int64"])
+def test_numbers_that_are_called_categories(tmp_path, dtype):
+    """Codes without an order: the middle one is of a class of its own."""
+    code = pd.Series(np.tile([10, 20, 30], 60)).astype(dtype)
+    table = pd.DataFrame({"y": (code == 20).astype(int).astype("category"), "code": code})
+    table["code"] = table["code"].astype("category")
+    table.loc[3, "code"] = None
+    sets = {"validation": table[:60], "test": table[60:120]}
+    more = {"label": "y", "clients": 2, "out": tmp_path}
+    run = gcfl.run("fedavg", table[60:], **sets, **more, **QUICK)
+    assert run.model.encoding.names[:3] == ("code=10", "code=20", "code=30")
+    assert run.model.classes == (0, 1)
+    assert run.accuracy > 0.95
+    plain = pd.DataFrame({"code": [10, 20, 30]})
+    assert run.predict(plain).tolist() == run.predict(plain.astype("category")).tolist()
+
+
+def test_a_frame_and_its_labels_apart(tmp_path):
+    """As scikit-learn takes them: the same as a column of labels, by the names of the columns."""
+    pieces = {name: piece.drop(columns="hospital") for name, piece in parts().items()}
+    pairs = {name: (one.drop(columns="income"), one["income"]) for name, one in pieces.items()}
+    more = {"clients": 2, "out": tmp_path, **QUICK}
+    x, y = pairs["test"]
+    pairs["validation"] = pairs["validation"][0][x.columns[::-1]], pairs["validation"][1]
+    whole = gcfl.run("fedavg", label="income", **pieces, **more)
+    apart = gcfl.run("fedavg", **pairs, **more)
+    assert apart.model.encoding == whole.model.encoding
+    assert apart.predict(x[x.columns[::-1]]).tolist() == whole.predict(x).tolist()
+    assert len(gcfl.audit(gcfl.load(apart.folder), **pairs).sites) == 2
+    sites = {"north": pairs["data"], "south": pairs["test"]}
+    each = gcfl.run("fedavg", sites, validation=pairs["validation"], test=(x, y), **more)
+    assert [one["name"] for one in each.clients] == ["north", "south"]
+    with pytest.raises(DataError, match="y must be one row of 80 labels"):
+        gcfl.run("fedavg", (x, y[1:]), **more)
+
+
+def test_a_frame_of_numbers_and_its_labels_apart(tmp_path):
+    """Also with a column that is called label, groups, and names that are numbers."""
+    draw, y = np.random.default_rng(0), np.repeat(["a", "b"], 100)
+    values = draw.normal(size=(200, 3)) * [1, 1, 50] + 3 * (y == "b")[:, None]
+    x = pd.DataFrame(values, columns=["label", 7, "noise"])
+    sets = {"validation": (x[x.columns[::-1]], y), "test": (x, y)}
+    run = gcfl.run("fedavg", (x, y), groups=np.tile(["n", "s"], 100), out=tmp_path, **sets, **QUICK)
+    assert run.accuracy > 0.9
+    assert run.predict(x[x.columns[::-1]]).tolist() == run.predict(x.to_numpy()).tolist()
+    assert {one["name"] for one in run.clients} == {"n", "s"}
+    digits = np.where(y == "a", "1", "2")
+    kept = gcfl.run("fedavg", (x, digits), clients=2, out=tmp_path, **QUICK)
+    assert kept.model.classes == ("1", "2")
+    ages = np.where(y == "a", "7", "18-25")
+    named = gcfl.run("fedavg", (x, ages), clients=2, out=tmp_path, **QUICK)
+    assert set(named.predict(x)) == {"7", "18-25"}
+    same = {"frame": (x[[7, "noise"]], y), "array": (x[[7, "noise"]].to_numpy(), y)}
+    runs = [gcfl.run("fedavg", pair, out=tmp_path / name, **QUICK) for name, pair in same.items()]
+    assert runs[0].folder.name == runs[1].folder.name

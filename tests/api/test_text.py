@@ -11,6 +11,7 @@ from torch import nn
 
 import gcfl
 from gcfl.api.inputs import take_data
+from gcfl.api.running import brought
 from gcfl.base.layout import hashed
 from gcfl.models.tokens import vocabulary
 from helpers import same_bits
@@ -238,3 +239,17 @@ def test_whole_numbers_that_float32_rounds_are_told(caplog):
     assert caplog.text == ""
     take_data({}, (np.array([[1, 5], [2**24 + 1, 6], [2**62 + 1, 1]]), [0, 1, 1]), None, None, None)
     assert "x of data has 2 whole numbers that float32 rounds, first in row 1" in caplog.text
+
+
+def test_the_column_of_texts_is_a_keyword(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    texts, y = sentences(90, 3)
+    frame = pandas.DataFrame({"review": texts, "topic": y, "stars": 3, "id": range(90)})
+    named = {"label": "topic", "model": "text", "rounds": 1, "clients": 2, "out": tmp_path}
+    run = gcfl.run(data=frame, text="review", **named)
+    beside = gcfl.run(data={"source": frame, "text": "review"}, **named)
+    assert run.folder == beside.folder
+    with pytest.raises(gcfl.GcflError, match=r"pass the column of them, x\['review'\]$"):
+        run.predict(frame[["stars", "review"]])
+    for kept in ({"drop": ["id", "review"]}, {"columns": ["stars"]}):
+        assert brought(frame, label="topic", **kept)[1].source.columns == ("stars",)

@@ -13,6 +13,7 @@ from gcfl import cli, experiment
 from gcfl.base.errors import ConfigError
 from gcfl.cli import sweep
 from gcfl.cli.listing import settings_table
+from gcfl.cli.settings import overrides
 from gcfl.report import progress
 from gcfl.report.terminal import hint, one_line
 from gcfl.results.run import Run
@@ -185,3 +186,12 @@ def test_a_trial_that_takes_long_is_told_of_now_and_then(monkeypatch, capsys):
         *(f"robust: {done}/10 rounds" for done in (3, 6, 9)),
         "trying gce, 1 round",
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [(".2", 0.2), ("5.", 5.0), ("-.5e1", -5.0), ("1e-3", 1e-3), ("3", 3), ("1.2.3", "1.2.3")],
+)
+def test_numbers_as_people_write_them(text, value):
+    found = overrides(["--noise", text])[1]["data.noise"][1]
+    assert (found, type(found)) == (value, type(value))

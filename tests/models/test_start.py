@@ -140,3 +140,18 @@ def test_parts_by_name():
         frozen(["bod"])
     with pytest.raises(ModelError, match="no parameter to train"):
         frozen(["body", "more", "head"])
+
+
+@pytest.mark.parametrize(
+    ("options", "warned"),
+    [({}, True), ({"weights": True}, False), ({"name": "logistic"}, False), ({"own": True}, False)],
+)
+def test_layers_that_are_frozen_at_random(tmp_path, caplog, options, warned):
+    """Not those of somebody's own module, which may have been trained."""
+    model = {"name": "mlp", "hidden": [16], "freeze": "body", **options}
+    if model.pop("own", False):
+        model = {"name": make(SHAPE, CLASSES, ModelOptions(name="mlp"), seed=1), "freeze": "body"}
+    if "weights" in model:
+        model["weights"] = saved(tmp_path / "w.safetensors", other())
+    run(tmp_path, method="fedavg", rounds=1, model=model)
+    assert ("as they were drawn, at random" in caplog.text) == warned

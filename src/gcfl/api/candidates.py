@@ -63,12 +63,14 @@ KNOWN = (
 class Wanted:
     """What the user asked for: a file, and single settings by dotted name, which win over it.
 
-    flags: what those were called on the command line.
+    flags: what those were called on the command line. brought: which arguments of the call from
+    Python hold samples or names.
     """
 
     file: Path | None
     explicit: Mapping[str, Any]
     flags: Mapping[str, str] | None = None
+    brought: tuple[str, ...] = ()
 
     def experiment(self, more: Mapping[str, Any]) -> Experiment:
         """That with more settings over it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch.utils.data
 
 from gcfl import experiment as config
 from gcfl.base.cells import is_frame
-from gcfl.base.errors import ConfigError
+from gcfl.base.errors import ConfigError, DataError
 from gcfl.data import (
     DataOptions,
     Source,
@@ -25,6 +26,7 @@ from gcfl.data import (
     gathered,
     in_groups,
     is_huggingface,
+    is_whole,
     warn_of_useless,
     with_frames,
 )
@@ -75,7 +77,10 @@ def take_data(
         if data is not None:
             explicit["data.source"] = os.fspath(data)
         return None
-    if _has_frames(data):
+    labelled = _labelled(data, pairs, explicit, file) if classes is None else None
+    if labelled is not None:
+        source = replace(_from_frames(*labelled, explicit, file), name="arrays")
+    elif _has_frames(data):
         if classes is not None or groups is not None:
             raise ConfigError("a DataFrame has no classes= and groups=: name a column, group=")
         source = _from_frames(data, pairs, explicit, file)
@@ -92,6 +97,57 @@ def take_data(
         explicit.setdefault("data.partition", "given")
         explicit.setdefault("data.clients", len(source.clients))
     return source
+
+
+class _Labelled:
+    """A DataFrame x and its labels y as one DataFrame."""
+
+    def __init__(self, x: Any, y: Any, label: str) -> None:
+        self._x, self._y, self._label = x, np.asarray(y), label
+        if self._y.shape != (len(x),):
+            raise DataError(
+                f"y must be one row of {len(x)} labels, as many as x has samples, got shape "
+                f"{self._y.shape}"
+            )
+        self.columns = [*x.columns, label]
+        self.dtypes, self.shape = x.dtypes, (len(x), len(self.columns))
+        self.index = getattr(x, "index", range(len(x)))
+
+    def __getitem__(self, name: Any) -> Any:
+        return self._y if name == self._label else self._x[name]
+
+
+def _labelled(
+    data: Any, pairs: Mapping[str, Any], explicit: dict[str, Any], file: Path | None
+) -> tuple[Any, dict[str, Any]] | None:
+    """data and its sets as DataFrames with a column of labels, where all are pairs (DataFrame, y),
+    also client by client; else None.
+    """
+    by_client = _has_clients(data)
+    named = data.items() if isinstance(data, Mapping) else enumerate(data) if by_client else ()
+    parts = dict(named) if by_client else {"": data}
+    if not all(map(_is_labelled, [*parts.values(), *pairs.values()])):
+        return None
+    label = wanted = _options(explicit, file).label
+    while any(label in map(str, x.columns) for x, _ in [*parts.values(), *pairs.values()]):
+        label += "_"
+    if label != wanted:
+        explicit["data.label"] = label
+    found = {name: _Labelled(x, y, label) for name, (x, y) in parts.items()}
+    sets = {name: _Labelled(x, y, label) for name, (x, y) in pairs.items()}
+    return found if by_client else found[""], sets
+
+
+def _is_labelled(pair: Any) -> bool:
+    """Whether it is a pair of a DataFrame and labels that a table does not take for others: texts
+    that are all whole numbers become such.
+    """
+    if not (isinstance(pair, list | tuple) and len(pair) == 2 and is_frame(pair[0])):
+        return False
+    x, y = pair
+    if is_frame(y) or is_huggingface(x):
+        return False
+    return not all(isinstance(one, str) and is_whole(one) for one in np.asarray(y).tolist())
 
 
 def _has_frames(data: Any) -> bool:

@@ -202,16 +202,35 @@ class Recommendation:
     def command(self) -> str:
         """What to run; with things from Python, the call."""
         if self.given.source is not None or self.given.model is not None:
-            tables = nested({**self.wanted.explicit, **self.settings})
-            tables.get("data", {}).pop("source", None)
-            tables.get("model", {}).pop("name", None)
-            arguments = [f"{name}={value!r}" for name, value in tables.items() if value != {}]
-            return f"gcfl.run(data=..., {', '.join(arguments)})"
+            return self._call
         words = ["gcfl", "run", *([str(self.wanted.file)] if self.wanted.file else [])]
         flags = self.wanted.flags or {}
         for name, value in {**self.wanted.explicit, **self.settings}.items():
             words += [flags.get(name) or f"--{name}", _text(value)]
         return shlex.join(words)
+
+    @property
+    def _call(self) -> str:
+        """gcfl.run(...), with ... for what came from Python."""
+        tables = nested({**self.wanted.explicit, **self.settings})
+        for name in self.wanted.brought:
+            tables.get("data", {}).pop(name, None)
+        given = {"data": self.given.source, "model": self.given.model}
+        calls = []
+        for room, name in (("data", "source"), ("model", "name")):
+            own = tables.pop(room, {})
+            word = own.pop(name, None)
+            first = "..." if given[room] is not None else word and repr(word)
+            if own:
+                texts = {name: first} if first else {}
+                texts |= {key: repr(value) for key, value in own.items()}
+                first = f"{{{', '.join(f'{key!r}: {text}' for key, text in texts.items())}}}"
+            calls += [f"{room}={first}"] if first else []
+        calls += [f"{name}=..." for name in self.wanted.brought]
+        calls += [f"{name}={value!r}" for name, value in tables.items()]
+        if self.wanted.file is not None:
+            calls.append(f"config_file={str(self.wanted.file)!r}")
+        return f"gcfl.run({', '.join(calls)})"
 
     def run(
         self,

@@ -75,7 +75,19 @@ def recommend(
         config_file=Path(config_file) if config_file else None,
         **settings,
     )
-    wanted = Wanted(Path(config_file) if config_file else None, explicit)
+    beside = {
+        "validation": validation,
+        "test": test,
+        "classes": classes,
+        "groups": settings.get("groups"),
+    }
+    things = [
+        name
+        for name, one in beside.items()
+        if not (one is None or isinstance(one, int | float | str | os.PathLike))
+    ]
+    file = Path(config_file) if config_file else None
+    wanted = Wanted(file, explicit, brought=tuple(things))
     return recommended(wanted, given, Path(out), on_trial, on_round)
 
 

@@ -29,6 +29,12 @@ _EPOCH = datetime(1970, 1, 1)
 _DAY = timedelta(days=1)
 
 
+class Category(str):
+    """A whole number that a DataFrame's owner has called a category."""
+
+    __slots__ = ()
+
+
 def is_frame(thing: Any) -> bool:
     """Whether it is a DataFrame (pandas', polars'), without importing a library for it."""
     return all(hasattr(thing, name) for name in ("columns", "dtypes", "__getitem__", "shape"))
@@ -40,9 +46,19 @@ def columns_of(frame: Any) -> dict[str, npt.NDArray[Any]]:
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise DataError(f"the table has more than one column {twice!r}; rename or drop all but one")
-    return {
-        name: np.asarray(frame[column]) for name, column in zip(names, frame.columns, strict=True)
-    }
+    return {name: _values(frame[column]) for name, column in zip(names, frame.columns, strict=True)}
+
+
+def _values(column: Any) -> npt.NDArray[Any]:
+    """As they came, but whole numbers that are called categories, which numpy would not know."""
+    values = np.asarray(column)
+    categories = getattr(column.dtype, "categories", None)  # pandas'
+    if getattr(getattr(categories, "dtype", None), "kind", "") not in tuple("iu"):
+        return values
+    found = np.empty(len(values), dtype=object)
+    known = map(_cell, values.tolist())
+    found[:] = [None if cell is None else Category(text(cell)) for cell in known]
+    return found
 
 
 def cells(values: Any, name: str) -> list[Cell]:
@@ -67,6 +83,8 @@ def _cell(value: Any) -> Cell:
         return None
     if isinstance(value, bytes):
         value = value.decode("utf-8")
+    if isinstance(value, Category):
+        return value
     if isinstance(value, str):
         text = str(value).strip()
         return None if text in _MISSING else text
@@ -135,6 +153,8 @@ def kind_of(column: Iterable[Cell], format: str | None = None) -> Kind | None:
     there = [cell for cell in column if cell is not None]
     if not there:
         return None
+    if any(isinstance(cell, Category) for cell in there):
+        return "category"
     if format is not None and written_as(there, format):
         return "date"
     if all(

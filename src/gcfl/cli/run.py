@@ -25,6 +25,10 @@ everyday settings:
   --data D        a name (gcfl list data) or a path to your own
   --label C       tables: the column of the labels
   --group C       tables: the column of the groups; a client for each
+  --columns A,B   tables: only these columns are features
+  --drop A,B      tables: columns that are no features
+  --text C        tables: the column of texts, which alone is read
+  --image_size N  image folders: pixels per side after resizing
   --labels FILE   labels that somebody looked through, such as cleaned.csv of gcfl audit
   --model M       logistic, mlp, cnn (gcfl list models)
   --rounds T      communication rounds

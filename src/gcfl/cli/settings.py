@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from gcfl.api.candidates import Wanted
     from gcfl.experiment import Experiment
 
+# Numbers as people write them, which TOML does not take: .2 and 5.
+_NUMBER = re.compile(r"[+-]?(\d+\.|\.\d+)([eE][+-]?\d+)?")
 _FLAGS = ("out", "fresh", "quiet", "debug", "seeds", "jobs")
 
 
@@ -49,7 +52,7 @@ def overrides(rest: list[str]) -> tuple[list[str], dict[str, tuple[str, Any]]]:
     """What stands alone, and the settings: ['my.toml', '--train.lr', '0.1'] to (['my.toml'],
     {'train.lr': ('--train.lr', 0.1)}).
 
-    Values are read as in TOML, else as text.
+    Values are read as in TOML, or are numbers such as .2, else text.
     """
     from gcfl.experiment import RENAMED, SHORT, every_setting, suggestion
 
@@ -85,7 +88,7 @@ def _value(text: str) -> Any:
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except (ValueError, RecursionError):
-        return text
+        return float(text) if _NUMBER.fullmatch(text) else text
 
 
 def wanted_of(rest: list[str]) -> Wanted:

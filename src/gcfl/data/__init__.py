@@ -16,7 +16,7 @@ from gcfl.data.readers.huggingface import (
 from gcfl.data.registry import SOURCES, augmentation, read, read_as, sets
 from gcfl.data.sets import named_sets, with_frames
 from gcfl.data.source import Schema, Source, data_home, subset
-from gcfl.data.tabular import FRAME, from_frame, from_frames
+from gcfl.data.tabular import FRAME, from_frame, from_frames, is_whole
 from gcfl.data.unlabelled import Unlabelled, read_unlabelled
 from gcfl.data.useless import warn_of_useless
 
@@ -47,6 +47,7 @@ __all__ = [
     "gathered",
     "in_groups",
     "is_huggingface",
+    "is_whole",
     "named_sets",
     "normaliser",
     "on_the_hub",

@@ -27,7 +27,7 @@ def sets_in(folder: Path) -> dict[str, Path]:
         here = [
             path
             for path in (sorted(folder.iterdir()) if folder.is_dir() else ())
-            if path.stem.lower() in names and known(path)
+            if Path(path.name.removesuffix(".gz")).stem.lower() in names and known(path)
         ]
         if len(here) > 1:
             raise DataError(

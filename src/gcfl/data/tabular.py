@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gcfl.base.cells import Cell, cells, columns_of
+from gcfl.base.cells import Category, Cell, cells, columns_of
 from gcfl.base.encoding import Encoding
 from gcfl.base.errors import DataError, did_you_mean
 from gcfl.base.layout import Layout, hashed
@@ -196,7 +196,7 @@ def _plain(
     found = []
     for name in names:
         column = np.asarray(columns[name])
-        if column.dtype.kind in "mM":
+        if column.dtype.kind in "mM" or _called_so(column):
             return None
         try:
             column = column.astype(np.float64)
@@ -214,6 +214,11 @@ def _plain(
             )
         found.append(numbers)
     return np.stack(found, axis=1)
+
+
+def _called_so(column: npt.NDArray[Any]) -> bool:
+    """Whether somebody has called its numbers categories."""
+    return column.dtype == object and any(isinstance(one, Category) for one in column.tolist())
 
 
 def _coded(x: npt.NDArray[Any], y: npt.NDArray[Any], schema: Schema | None, where: str) -> Source:
@@ -249,10 +254,11 @@ def _labels(where: str, values: Any) -> npt.NDArray[Any]:
         )
     if column.dtype.kind not in "OU":
         return column
-    return np.array([int(float(cell)) for cell in texts] if all(map(_whole, texts)) else texts)
+    return np.array([int(float(cell)) for cell in texts] if all(map(is_whole, texts)) else texts)
 
 
-def _whole(cell: str) -> bool:
+def is_whole(cell: str) -> bool:
+    """Whether a text is a whole number as a table writes it: 7 or 7.0, not 007."""
     try:
         number = float(cell)
     except ValueError:

@@ -61,8 +61,7 @@ def _samples(path: Path, options: DataOptions, encoding: Encoding | None) -> Unl
         x = read_inputs(path)
         return Unlabelled(x, [str(row) for row in range(len(x))], {})
     if pictures := _pictures(path):
-        x = np.stack([_picture(file, options.image_size) for file in pictures])
-        return Unlabelled(x, [file.name for file in pictures], {})
+        return _images(path, pictures, options)
     source = reader_of(path).read(path, options.model_copy(update={"source": str(path)}), None)
     ids = source.ids_of(np.arange(len(source)))
     if encoding is None or source.columns is None:
@@ -78,6 +77,20 @@ def _pictures(path: Path) -> list[Path]:
     endings = Image.registered_extensions()
     files = [path] if path.is_file() else sorted(path.iterdir())
     return [file for file in files if file.is_file() and file.suffix.lower() in endings]
+
+
+def _images(path: Path, files: list[Path], options: DataOptions) -> Unlabelled:
+    """Those that can be read; the others are named, unless data.broken refuses them."""
+    found, failed = [], {}
+    for place, file in enumerate(files):
+        try:
+            found.append(_picture(file, options.image_size))
+        except DataError as error:
+            failed[place] = str(error)
+    if not found:
+        raise DataError(failed[0])
+    kept = images.without(failed, len(files), options.broken, str(path))
+    return Unlabelled(np.stack(found), [files[place].name for place in kept], {})
 
 
 def _picture(file: Path, size: int) -> npt.NDArray[np.uint8]:

@@ -46,7 +46,7 @@ from gcfl.methods.server_training import check as check_clean
 from gcfl.models.code import ModelGiven, file_of, is_code, module_of, whole_name
 from gcfl.models.fingerprint import code_of, fingerprint, sources_of
 from gcfl.models.kernels import take_onednn
-from gcfl.models.start import weights_digest, weights_file
+from gcfl.models.start import warn_of_random, weights_digest, weights_file
 from gcfl.models.trained import pack
 
 
@@ -188,6 +188,7 @@ def prepare(
     setting = setting_of(
         experiment, module, federation.validation.x, len(federation.classes), federation.normaliser
     )
+    warn_of_random(module, options)
     if any(part.needs_head for part in method.parts.values()):
         setting.network.require_head()
     check_model(method, setting, federation.validation, federation.classes, experiment.privacy)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from gcfl.base.data_types import Tree
 from gcfl.base.errors import ModelError
 from gcfl.models.network import Network
-from gcfl.models.networks import ModelOptions
+from gcfl.models.networks import MODELS, ModelOptions
 
 log = logging.getLogger("gcfl")
 _PICKLES = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle")
@@ -52,6 +52,17 @@ def network_of(
     if options.freeze is None:
         return network
     return view(_freeze(network, options.freeze))
+
+
+def warn_of_random(module: nn.Module, options: ModelOptions) -> None:
+    """Where layers of a built-in network are frozen as they were drawn."""
+    frozen = any(not part.requires_grad for part in module.parameters())
+    if frozen and options.weights is None and options.name in MODELS:
+        log.warning(
+            "model.freeze keeps layers of %s as they were drawn, at random: give weights to start "
+            "from (model.weights)",
+            options.name,
+        )
 
 
 def weights_file(name: str) -> Path:

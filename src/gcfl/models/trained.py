@@ -17,7 +17,7 @@ from gcfl.base.cells import cells, columns_of, is_frame
 from gcfl.base.data_types import Groups, Tree
 from gcfl.base.encoding import Encoding
 from gcfl.base.errors import DataError, GcflError, ModelError, RunError, one_line
-from gcfl.base.layout import AS_GIVEN, Layout
+from gcfl.base.layout import AS_GIVEN, Layout, is_texts
 from gcfl.base.options import checked
 from gcfl.models.code import ModelGiven, check_named, is_code, module_of
 from gcfl.models.fingerprint import architecture
@@ -88,9 +88,13 @@ class TrainedModel:
 
     def _features(self, frame: Any) -> npt.NDArray[np.float32]:
         if self.layout.words is not None:
-            raise DataError("this model takes texts: pass the column of them, x['text']")
+            texts = [name for name, column in columns_of(frame).items() if is_texts(column)]
+            named = "".join(f", x[{name!r}]" for name in texts)
+            raise DataError(f"this model takes texts: pass the column of them{named}")
         if self.encoding is None:
-            raise DataError("this model was not trained on a table: x must be an array")
+            raise DataError(
+                "this model was not trained on a table and knows no columns: x must be an array"
+            )
         wanted = {column.name for column in self.encoding.columns}
         table = columns_of(frame)
         known = {name: cells(table[name], name) for name in table if name in wanted}

@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+import csv
+import gzip
+import io
+
 import numpy as np
 import pytest
 
 from data_files import source, write_csv
 from gcfl.base.errors import DataError
 from gcfl.data import DataOptions, build, read
+from gcfl.data.readers import tables
 
 DRAW = np.random.default_rng(0)
 
@@ -136,3 +141,43 @@ def test_a_table_with_a_group_column(tmp_path):
     assert federation.clients.shard(0).x.shape[1] == 1
     for client in range(2):
         assert len({int(i) % 2 for i in federation.clients.shard(client).ids}) == 1
+
+
+@pytest.mark.parametrize("sign", [";", "\t", ","])
+@pytest.mark.parametrize("ending", ["csv", "csv.gz"])
+def test_a_table_by_any_separator_packed_or_not(tmp_path, sign, ending):
+    write_csv(tmp_path / "t.csv")
+    expected = source(tmp_path / "t.csv")
+    with open(tmp_path / "t.csv", newline="") as file:
+        rows = [*csv.reader(file)]
+    rows[0][0] = "a, or; b"  # quoted where it must be
+    text = io.StringIO()
+    csv.writer(text, delimiter=sign).writerows(rows)
+    packed = ending.endswith("gz")
+    data = text.getvalue().encode()
+    (tmp_path / f"other.{ending}").write_bytes(gzip.compress(data) if packed else data)
+    found = source(tmp_path / f"other.{ending}")
+    assert found.name == "other"
+    assert found.columns == ("a, or; b", *expected.columns[1:])
+    assert np.array_equal(found.x, expected.x)
+    assert found.classes == expected.classes
+
+
+def test_a_table_that_is_not_utf8(tmp_path):
+    (tmp_path / "t.csv").write_bytes("a,label\n1,x\n2,Köln\n".encode("latin1"))
+    with pytest.raises(DataError, match=r"t.csv is not in UTF-8 \(first seen in line 3\): save it"):
+        source(tmp_path / "t.csv")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [(lambda data: data[:-9], "not a text table"), (lambda data: data, "unpacks to more")],
+)
+def test_a_packed_table_that_is_broken_or_a_trap(tmp_path, monkeypatch, spoil, message):
+    monkeypatch.setattr(tables, "_MOST", 1000)
+    data = gzip.compress(b"a,label\n" + b"1,x\n2,y\n" * 1000)
+    (tmp_path / "t.csv.gz").write_bytes(spoil(data))
+    if message == "not a text table":
+        monkeypatch.setattr(tables, "_MOST", 10**6)
+    with pytest.raises(DataError, match=message):
+        source(tmp_path / "t.csv.gz")

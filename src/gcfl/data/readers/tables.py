@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import csv
+import gzip
+import io
 import zipfile
+import zlib
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +21,10 @@ from gcfl.data.options import DataOptions
 from gcfl.data.source import Schema, Source
 from gcfl.data.tabular import from_columns
 
+_TEXTS = (".csv", ".tsv")
+_MOST = 4 * 2**30  # bytes of an unpacked table: what is larger is no table, but a trap
+_HEAD = 2**16  # signs of a text table, in which its head line is looked for
+
 
 @dataclass(frozen=True)
 class Tables:
@@ -26,11 +33,11 @@ class Tables:
     eats = "a CSV, TSV or parquet table"
 
     def recognises(self, path: Path) -> bool:
-        return path.is_file() and path.suffix.lower() in (".csv", ".tsv", ".parquet")
+        return path.is_file() and _unpacked(path).suffix.lower() in (*_TEXTS, ".parquet")
 
     def read(self, path: Path, options: DataOptions, schema: Schema | None) -> Source:
         source = from_columns(read_columns(path), str(path), options, schema)
-        return replace(source, name=path.stem, own=False)
+        return replace(source, name=_unpacked(path).stem, own=False)
 
 
 def read_columns(path: Path) -> dict[str, Any]:
@@ -86,13 +93,34 @@ def _coded(
     return replace(source, name=path.stem, own=False)
 
 
+def _unpacked(path: Path) -> Path:
+    """What a table is called without .gz."""
+    inner = path.with_suffix("")
+    return inner if path.suffix.lower() == ".gz" and inner.suffix.lower() in _TEXTS else path
+
+
 def _csv(path: Path) -> dict[str, list[str]]:
+    packed = _unpacked(path) != path
     try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
-            rows = list(csv.reader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ","))
-    except (UnicodeDecodeError, csv.Error) as error:
+        with gzip.open(path) if packed else open(path, "rb") as file:
+            # a whole file may be as large as it is, but a small one may unpack to anything
+            data = file.read(_MOST + 1) if packed else file.read()
+        if packed and len(data) > _MOST:
+            raise DataError(f"{path} unpacks to more than {_MOST // 2**30} GiB: unpack it first")
+        text = data.decode("utf-8-sig")
+        tabs = _unpacked(path).suffix.lower() == ".tsv"
+        separator = "\t" if tabs else _separator(text[:_HEAD])
+        rows = [
+            row for row in csv.reader(io.StringIO(text, newline=""), delimiter=separator) if row
+        ]
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise DataError(
+            f"{path} is not in UTF-8 (first seen in line {line}): save it as UTF-8 (a spreadsheet "
+            "offers CSV UTF-8), or convert it: iconv -f latin1 -t utf-8 old.csv > new.csv"
+        ) from None
+    except (csv.Error, EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(f"{path} is not a text table ({error})") from None
-    rows = [row for row in rows if row]
     if len(rows) < 2:
         raise DataError(f"{path} has no rows below its header")
     header = rows[0]
@@ -103,6 +131,16 @@ def _csv(path: Path) -> dict[str, list[str]]:
                 f"{path}, row {number}: {len(row)} values where the header has {len(header)}"
             )
     return {name: [row[place] for row in rows[1:]] for place, name in enumerate(header)}
+
+
+def _separator(head: str) -> str:
+    """The sign that parts the first line into the most names; a comma in doubt."""
+
+    def names(sign: str) -> int:
+        reader = csv.reader(io.StringIO(head, newline=""), delimiter=sign)
+        return len(next(filter(None, reader), []))
+
+    return max(",;\t", key=names)
 
 
 def _parquet(path: Path) -> dict[str, npt.NDArray[Any]]:
