@@ -128,7 +128,8 @@ class Lookout:
         if len(replies) < _FEWEST:
             return
         trained = view.setting.network.trained
-        far, often = outliers(view, replies), _beyond(replies, trained, _OFTEN)
+        far = outliers(view, replies)
+        often = _beyond(replies, trained, _OFTEN, least=_MATTERS * _own(view))
         self.often.update(often.keys())  # each counts one
         for client, times in sorted((often | far).items()):
             if client in self.long or (client not in far and self.often[client] < _ROUNDS):
