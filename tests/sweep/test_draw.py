@@ -92,6 +92,13 @@ def test_the_papers_table_tells_of_runs_that_were_kept(plan, tmp_path, monkeypat
     assert told.count("2 of 6 runs") == 2
 
 
+def test_the_papers_table_of_a_checkout(capsys):
+    assert main(["paper", "table", "--out", str(KEPT)]) == 0
+    told = capsys.readouterr().out
+    assert "Motivation" in told
+    assert "18 of 18 runs" in told
+
+
 def test_an_unfinished_run_is_not_drawn(plan, tmp_path):
     (outcome,) = run_cells(plan.cells[:1], tmp_path / "runs", 1, lambda _: None)
     assert there(plan, tmp_path)
