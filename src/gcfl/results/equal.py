@@ -50,10 +50,11 @@ def at_equal_cost(study: Study, line: str) -> dict[str, list[Spread | None]]:
     """
     found: dict[str, list[Spread | None]] = {name: [] for name in COSTS}
     for group in study.groups:
-        mark = next((one for one in study.scenes[group.scene] if one.line == line), None)
+        scene = study.scenes[group.scene]
+        mark = next((one for one in scene if one.line == line), None)
         for name, (_, cost) in COSTS.items():
             if name == "rounds":
-                most = float(min(len(run.rounds) for run in _runs(study.scenes[group.scene])))
+                most = float(min((len(run.rounds) for run in _runs(scene)), default=0))
             elif mark is None or (name == "cpu_seconds" and not _alike([group, mark])):
                 most = 0.0
             else:
