@@ -306,7 +306,7 @@ def test_momentum_goes_with_every_rule(tmp_path):
         ({"method": "centralised+median"}, "needs at least 3 clients"),
         (
             {"method": "fedavg", "cohort": 2, "server": {"clip": "median"}},
-            "needs at least 3 clients",
+            "fedavg with server.clip = median needs at least 3 clients",
         ),
         ({"method": "median+krum"}, "contradictory"),
         ({"method": "fedavgm+median"}, "contradictory"),

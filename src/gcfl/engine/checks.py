@@ -23,11 +23,13 @@ def check_cohort(method: Method, cohort: int, clients: int) -> None:
         raise ConfigError(
             f"cohort is {cohort}, but there are only {clients} clients (data.clients)"
         )
-    if (1 if method.pooled else cohort) < method.server.fewest:
+    there = 1 if method.pooled else cohort
+    if there < method.server.fewest:
+        clips = getattr(method.server, "clip", None) == "median"
         raise ConfigError(
-            f"{method.name} needs at least {method.server.fewest} clients in a round, to tell "
-            f"wrong updates by the others; there are {1 if method.pooled else cohort} (cohort, "
-            "data.clients)"
+            f"{method.name}{' with server.clip = median' if clips else ''} needs at least "
+            f"{method.server.fewest} clients in a round, to tell wrong updates by the others; "
+            f"there are {there} (cohort, data.clients)"
         )
 
 
